@@ -135,6 +135,49 @@ def test_the_original_output_takes_the_correction_back():
     assert asyncio.run(lessons.get(lesson)).status == "active"
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_lesson_of_two_runs_is_retired_with_the_correction_of_the_last_one(first):
+    store = MemoryStore()
+    runs = [run_of(store, LETTER) for _ in range(2)]
+    lesson, again = (corrected(store, CORRECTED, run).lesson for run in runs)
+    assert lesson == again
+    assert corrected(store, LETTER, runs[first]) is None
+    lessons = Lessons(agent="clerk", store=store)
+    assert asyncio.run(lessons.get(lesson)).status == "active"
+    assert corrected(store, LETTER, runs[1 - first]) is None
+    assert asyncio.run(lessons.get(lesson)).status == "retired"
+
+
+def test_another_correction_leaves_the_lesson_of_a_second_run_as_it_is():
+    store = MemoryStore()
+    runs = [run_of(store, LETTER) for _ in range(2)]
+    shared, _ = (corrected(store, CORRECTED, run).lesson for run in runs)
+    before = asyncio.run(Lessons(agent="clerk", store=store).get(shared))
+    new = corrected(store, LETTER.replace("Dear", "Hello"), runs[0])
+    lessons = Lessons(agent="clerk", store=store)
+    after = asyncio.run(lessons.get(shared))
+    assert (new.lesson == shared, after.content, after.source) == (False, before.content, runs[1])
+    assert corrected(store, LETTER, runs[0]) is None
+    statuses = [asyncio.run(lessons.get(lesson)).status for lesson in (shared, new.lesson)]
+    assert statuses == ["active", "retired"]
+
+
+def test_different_changes_of_the_same_answer_are_two_lessons():
+    store = MemoryStore()
+    texts = [LETTER.replace("colour", "color"), LETTER.replace("Dear", "Hello")]
+    lessons = [corrected(store, text, run_of(store, LETTER)).lesson for text in texts]
+    assert len(set(lessons)) == 2
+
+
+def test_a_reason_is_added_to_the_lesson_of_two_runs():
+    store = MemoryStore()
+    runs = [run_of(store, LETTER) for _ in range(2)]
+    shared, _ = (corrected(store, CORRECTED, run).lesson for run in runs)
+    assert corrected(store, CORRECTED, runs[0], why="The reader is American.").lesson == shared
+    lesson = asyncio.run(Lessons(agent="clerk", store=store).get(shared))
+    assert (lesson.status, lesson.content.why) == ("active", "The reader is American.")
+
+
 def test_a_correction_whose_lesson_was_deleted_is_taken_back(tmp_path):
     store = MemoryStore()
     run_of(store, LETTER)

@@ -9,8 +9,10 @@ from redraft._texts import as_text
 from redraft.errors import ConfigError
 from redraft.lessons.lesson import CorrectedAnswer
 from redraft.lessons.lessons import Lessons
+from redraft.loop.correction import is_same_output
 from redraft.loop.record import quoted
 from redraft.memory.safety import Cleaner
+from redraft.stores.run_index import RUN
 from redraft.text.characters import without_middle
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ async def learn_correction(
 ) -> Lesson:
     """Store the lesson of a correction with full trust; another correction of the run replaces it.
 
+    A lesson that the correction of another run taught, too, stays as it is, for that run.
+
     The corrected output is an example, the changes are derived from the two texts, and `why` is the person's
     reason. Secrets and anything that no lesson may contain are withheld. Raises `ConfigError` if `lessons`
     are not a `Lessons`, otherwise the errors of `Lessons.record`.
@@ -50,26 +54,45 @@ async def learn_correction(
         cleaner.clean(why) if why.strip() else "None: the person gave no reason.",
     )
     async with _lessons_of(record, store, lessons) as library:
+        if not is_same_output(correction, record.correction):
+            await _own_lessons(record, library, store)
         lesson = await library.record(
             content, record.task, run_id=record.run_id, confidence=1.0, title=changes[0].rstrip(".")
         )
-        for earlier in await _lessons_from(record, library):
+        for earlier in await _own_lessons(record, library, store):
             if earlier.id != lesson.id:  # it is in the archive
                 await library.supersede(earlier.id, by=lesson.id)
         return lesson
 
 
 async def unlearn_correction(record: RunRecord, store: Store, lessons: Advisor | None = None) -> None:
-    """Retire the lesson of a correction that a person took back; raises as `learn_correction` does."""
+    """Retire the lesson of a correction that a person took back, unless another run's correction taught it.
+
+    Raises as `learn_correction` does.
+    """
     async with _lessons_of(record, store, lessons) as library:
-        for lesson in await _lessons_from(record, library):
+        for lesson in await _own_lessons(record, library, store):
             await library.retire(lesson.id, "The person took the correction back.")
 
 
-async def _lessons_from(record: RunRecord, library: Lessons) -> list[Lesson]:
-    """The lessons of the corrections of a run that are in use."""
-    lessons = await library.find(status="active", kind="correction", archived=True)
-    return [lesson for lesson in lessons if lesson.source == record.run_id]
+async def _own_lessons(record: RunRecord, library: Lessons, store: Store) -> list[Lesson]:
+    """The lessons in use that only the corrections of a run taught; others are passed on to another run."""
+    own: list[Lesson] = []
+    for lesson in await library.find(status="active", kind="correction", archived=True):
+        if lesson.source == record.run_id:
+            for other in await library.taught_by(lesson):
+                if other != record.run_id and await _teaches(other, lesson, store):
+                    await library.attribute(lesson.id, other)
+                    break
+            else:
+                own.append(lesson)
+    return own
+
+
+async def _teaches(run_id: str, lesson: Lesson, store: Store) -> bool:
+    """Whether the correction of a run is in force and taught a lesson."""
+    stored = await store.get(RUN, run_id)
+    return stored is not None and (stored.data.get("correction") or {}).get("lesson") == lesson.id
 
 
 @asynccontextmanager

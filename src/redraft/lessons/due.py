@@ -184,6 +184,11 @@ class DueReflections:
         record = await self._store.get(SETTLED, self._key(run_id, kind))
         return "" if record is None else from_record(DueReflection, record.data).lesson
 
+    async def runs_of(self, lesson: str, kind: LessonKind) -> list[str]:
+        """The ids of the runs that left a lesson, oldest first: one run wrote it, the others repeated it."""
+        settled = await self._store.find(SETTLED, where={"lesson": lesson, "kind": kind}, newest_first=True)
+        return [from_record(DueReflection, record.data).run_id for record in reversed(intact(settled))]
+
     async def complete(self, run_id: str, kind: LessonKind, lesson: str) -> None:
         """Record which lesson a run left."""
         await self._settle(DueReflection(run_id, self._agent, kind, lesson=lesson))

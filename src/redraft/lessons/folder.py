@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from redraft._words import overlap
+from redraft._words import overlap, words_in
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.documents import documents_at, parsed, text_of
-from redraft.lessons.lesson import NEAR_DUPLICATE, Lesson, Status, advice_lines, words_of
+from redraft.lessons.lesson import NEAR_DUPLICATE, CorrectedAnswer, Lesson, Status, advice_lines, words_of
 from redraft.lessons.markdown import parse, render
 from redraft.text.characters import without_invisible
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redraft.lessons.documents import Documents, Entry
+    from redraft.lessons.lesson import Content
 
 MOST_LESSONS = 30
 """Newest active lessons outside the archive; the same limit holds for quarantined and for other lessons."""
@@ -184,7 +185,12 @@ class LessonFolder:
             if lesson.source and other.source == lesson.source:
                 return other
         words = words_of(lesson.content)
-        same = [other for other in alike if overlap(words, words_of(other.content)) >= NEAR_DUPLICATE]
+        same = [
+            other
+            for other in alike
+            if overlap(words, words_of(other.content)) >= NEAR_DUPLICATE
+            and _changes_alike(lesson.content, other.content)
+        ]
         current = [other for other in same if other.status == lesson.status][:1]
         rejected = [other for other in same if other.status in REJECTED]
         if by_advice:
@@ -258,6 +264,16 @@ def _letters(text: str) -> str:
             continue  # a joiner
         letters.append(letter if category in "LMN" else " ")
     return "".join(letters)
+
+
+def _changes_alike(one: Content, other: Content) -> bool:
+    """Whether two corrections have nearly the same changes; True for other lessons.
+
+    A long answer outweighs what was changed in it.
+    """
+    if not (isinstance(one, CorrectedAnswer) and isinstance(other, CorrectedAnswer)):
+        return True
+    return overlap(words_in(one.changes), words_in(other.changes)) >= NEAR_DUPLICATE
 
 
 def _sources_of_advice(lesson: Lesson, others: Sequence[Lesson]) -> list[Lesson]:

@@ -457,6 +457,14 @@ class Lessons:
 
         return await asyncio.to_thread(digest)
 
+    async def taught_by(self, lesson: Lesson) -> list[str]:
+        """The ids of the runs that left a lesson, oldest first; near-duplicates leave the same lesson."""
+        return await self._due.runs_of(lesson.id, lesson.kind)
+
+    async def attribute(self, lesson_id: str, run_id: str) -> Lesson:
+        """Make a run the source of a lesson, in place of another run that left it."""
+        return await self._change(lesson_id, source=run_id)
+
     async def approve(self, lesson_id: str, why: str = "") -> Lesson:
         """Start using a quarantined, retired or superseded lesson, with its rule and playbook.
 
