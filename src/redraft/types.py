@@ -117,6 +117,11 @@ class PlainTask:
         return self
 
     @property
+    def ensemble_options(self) -> tuple[str, ...]:
+        """The names of its options that only an `Ensemble` carries out."""
+        return ()
+
+    @property
     def all_images(self) -> tuple[Image, ...]:
         """The images of the earlier messages and of the task itself."""
         return (*images_in(self.messages), *self.images)

@@ -143,6 +143,32 @@ def test_a_misspelled_task_type_raises_before_any_call(task_type, meant):
 
 
 @pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"criteria": [TEA]}, "criteria"),
+        ({"max_iterations": 0, "budget_usd": 0.01}, "max_iterations and budget_usd"),
+        ({"reflect": True}, "reflect"),
+        ({"review": bool, "guardrails": [bool]}, "guardrails and review"),
+        ({"context": [Task("First.")]}, "context"),
+    ],
+)
+def test_options_of_a_task_that_only_an_ensemble_carries_out_are_not_ignored(options, named):
+    model, task = ScriptedModel([]), Task("Write.", **options)
+    message = f"The task 'Write.' has {named}, which only an Ensemble"
+    with pytest.raises(ConfigError, match=message):
+        Agent(model).run_sync(task)
+    with pytest.raises(ConfigError, match=message):
+        reflect_sync(task, generate=model)
+    assert model.requests == []
+
+
+def test_a_task_with_tools_and_a_background_is_for_agents_too():
+    task = Task("Write.", "A line.", tools=["search"], context="We sell tea.", guardrails=[], retries=1)
+    result = Agent(ScriptedModel(["tea"]), criteria=[TEA], keep=False).run_sync(task)
+    assert (result.task.context, result.task.tools) == ("We sell tea.", ("search",))
+
+
+@pytest.mark.parametrize(
     "criteria",
     [
         [QualityCriterion("x", evaluator="regex", evaluator_config={"pattern": "("})],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._hints import keyword_hints
 from redraft._steps import Retry
+from redraft._texts import listed, shortened
 from redraft._validation import (
     check_choice,
     check_count,
@@ -505,6 +506,11 @@ def task_of(task: Query, pattern: ReflectionPattern) -> PlainTask:
         )
     if not task.description.strip():
         raise ConfigError("The task is empty; describe what to do.")
+    if options := task.ensemble_options:
+        raise ConfigError(
+            f"The task {shortened(task.description, 60)!r} has {listed(options)}, which only an Ensemble "
+            "carries out: run Ensemble(model, [task]), or pass them to the agent or function."
+        )
     return task.plain()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from redraft.loop.pattern import ReflectionPattern  # noqa: TC004 (a task is no reason to load the loop)
 
 MAX_TOKENS = 600
+ENSEMBLE_OPTIONS = (
+    "context",
+    "reflect",
+    "model",
+    "handler",
+    "criteria",
+    "max_iterations",
+    "quality_threshold",
+    "budget_usd",
+    "budget_tokens",
+    "budget_seconds",
+    "judge",
+    "pattern",
+    "input_guardrails",
+    "guardrails",
+    "review",
+)
+"""The options of a task that only an ensemble carries out."""
 
 
 # Compared by identity: two steps of an ensemble may have the same text.
@@ -132,6 +150,13 @@ class Task(PlainTask):
         if isinstance(self.reflect, ReflectionConfig):
             return self.reflect
         return DEFAULT_CONFIG if self.reflect else None
+
+    @property
+    def ensemble_options(self) -> tuple[str, ...]:
+        """The names of its options that only an `Ensemble` carries out."""
+        defaults = {option.name: option.default for option in fields(self)}
+        names = (name for name in ENSEMBLE_OPTIONS if getattr(self, name) not in (defaults[name], []))
+        return tuple(name for name in names if name != "context" or not isinstance(self.context, str))
 
     def plain(self) -> PlainTask:
         """The task as plain data: tools by name, without the outputs of other tasks."""
