@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -70,6 +71,15 @@ ADVICE = Advice("Be brief.", "house")
         ({"valid": np.bool_(True), "score": np.float64(0.4)}, 0.4, True, []),
         ({"score": np.int64(85), "score_max": np.int64(100)}, 0.85, True, []),
         (MappingProxyType({"valid": True}), 1.0, True, []),
+        # With the fields of an evaluation:
+        ({"overall_score": 0.9}, 0.9, True, []),
+        ({"overall_score": 0.79, "issues": ["a", "b"]}, 0.79, False, ["a", "b"]),
+        ({"overall_score": 0.3, "satisfactory": True}, 0.3, True, []),
+        ({"overall_score": 0.9, "satisfactory": False, "feedback": "dull"}, 0.9, False, ["dull"]),
+        ({"overall_score": True}, 1.0, True, []),
+        ({"overall_score": None, "issues": ["no idea"]}, None, False, ["no idea"]),
+        ({"overall_score": "85 %"}, 0.85, True, []),
+        ({"overall_score": 0.9, "criteria_scores": {"a": 0.9, "b": None}}, 0.9, False, []),
     ],
 )
 def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
@@ -120,6 +130,10 @@ def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
         {"valid": "maybe"},
         {"valid": "yes"},
         {"valid": 1},
+        {"overall_score": 9},
+        {"overall_score": 0.9, "score": 0.1},
+        {"overall_score": 0.9, "confidence": 2},
+        {"overall_score": 0.9, "criteria_scores": {"a": 9}},
         [True],
         object(),
     ],
@@ -127,6 +141,11 @@ def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
 def test_invalid_verdicts_are_refused(verdict):
     with pytest.raises(OutputError):
         evaluation_of(verdict)
+
+
+def test_a_mapping_with_the_fields_of_an_evaluation_loses_none_of_them():
+    evaluation = ReflectionEvaluation(0.6, {"a": 0.4, "b": 0.8}, False, ["a is short"], ["Say more."], 0.7)
+    assert evaluation_of(asdict(evaluation)) == evaluation
 
 
 def test_the_message_about_a_score_out_of_range_shows_how_to_declare_its_scale():

@@ -70,10 +70,11 @@ def evaluation_of(
 
     A verdict is a bool, a number in 0..1, a pair of either and a reason, a `ReflectionEvaluation`, or a
     mapping with `valid` (or `pass`, `passed`) or `score` and, optionally, `reason`, `errors` (or `issues`)
-    and `suggestions`. Scalars of NumPy count as Python's. Since models write mappings, the case of the keys
-    does not matter, `valid` may be a string ("true"), and so may `score` if its scale is clear ("0.4",
-    "85/100", "85 %"). Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for
-    other values, including NaN and numbers out of range.
+    and `suggestions`; or a mapping with the fields of an evaluation, from `overall_score` to `confidence`.
+    Scalars of NumPy count as Python's. Since models write mappings, the case of the keys does not matter,
+    `valid` may be a string ("true"), and so may `score` if its scale is clear ("0.4", "85/100", "85 %").
+    Numbers above 1 need a `score_max`, here or in the mapping. Raises `OutputError` for other values,
+    including NaN and numbers out of range.
     """
     verdict, reason = value, None
     if isinstance(value, tuple):
@@ -388,9 +389,15 @@ def _evaluation_of_mapping(
     value: Mapping[Any, Any], threshold: float, score_max: float | None
 ) -> ReflectionEvaluation:
     fields = {key_name(key): plain_scalar(item) for key, item in value.items()}
+    is_evaluation = "overall_score" in fields
     score = fields.get("score")
+    if is_evaluation:
+        if score is not None and score != fields["overall_score"]:
+            both = "'score' and 'overall_score'"
+            raise OutputError(f"the verdict {short_repr(value)} contradicts itself in {both}")
+        score = fields["overall_score"]
     decisions = {name: fields[name] for name in DECISIONS if fields.get(name) is not None}
-    if score is None and not decisions:
+    if score is None and not decisions and not is_evaluation:
         raise OutputError(f"the verdict {short_repr(value)} has neither 'valid' nor 'score'")
     valid: bool | None = None
     for name, raw in decisions.items():
@@ -409,13 +416,21 @@ def _evaluation_of_mapping(
     if declared is not None and (not is_number(declared) or declared <= 0):
         raise OutputError(f"the verdict's 'score_max' is {short_repr(declared)}; expected a number above 0")
     scale = score_max if declared is None else float(declared)
-    number = _score_of(score, scale) if score is not None else (1.0 if valid else 0.0)
-    satisfactory = number >= threshold if valid is None else valid
+    is_unknown = is_evaluation and fields["overall_score"] is None
+    number = None if is_unknown else 1.0 if valid else 0.0
+    if score is not None:
+        number = _score_of(score, scale)
+    satisfactory = number is not None and number >= threshold if valid is None else valid
     problems = _issues(fields.get("errors")) or _issues(fields.get("issues"))
     if not satisfactory and not problems:
         reason = next((fields[key] for key in REASONS if fields.get(key)), None)
         problems = _issues(reason)
-    return ReflectionEvaluation(number, {}, satisfactory, problems, _texts(fields.get("suggestions")))
+    suggestions = _texts(fields.get("suggestions"))
+    evaluation = ReflectionEvaluation(number, {}, satisfactory, problems, suggestions)
+    if not is_evaluation:
+        return evaluation
+    scores, confidence = fields.get("criteria_scores"), fields.get("confidence")
+    return normalised_evaluation(replace(evaluation, criteria_scores=scores, confidence=confidence))
 
 
 DECISIONS = ("valid", "pass", "passed", "satisfactory")
