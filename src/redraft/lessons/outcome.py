@@ -74,7 +74,7 @@ class Outcome:
     The lesson of an outcome that is neither trusted nor free of doubt is quarantined.
     """
     issues: tuple[str, ...] = ()
-    """The problems of `failed_output` if a success took a revision, otherwise of `output`; so is `error`."""
+    """The problems of `failed_output` if a success took a revision, else of `output`; also in `error`."""
     failed_output: str = ""
     """The output before the revision that led to success."""
     requirements: tuple[str, ...] = ()

@@ -168,6 +168,7 @@ class Run:
         self.model = model
         self.ways = verbs.ways
         self.evidence: RevisionEvidence | None = None
+        """What earlier revisions showed; read when a revision first needs it."""
         self.judges = judges = verbs.judges
         self.generate, self.revise, self.evaluate = verbs.generate, verbs.revise, judges.evaluate
         accept, self.output_type = judges.accept, verbs.output_type
@@ -176,8 +177,8 @@ class Run:
             accept = accept and self.output_type.preference(accept)
         self.run_id = journal.run_id if journal else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
-        # As the writer may see them: the same tuple as long as nothing is hidden.
         self.visible_versions = self.versions
+        """The versions as the writer may see them: the same tuple as long as nothing is hidden."""
         self.best: ReflectionVersion | None = None
         self.result: ReflectionResult | None = None
         if within is None and (around := enclosing_budget()) is not None:
@@ -185,15 +186,21 @@ class Run:
         self.tally = Tally(pattern.budget, clock=journal.elapsed if journal else monotonic, outer=within)
         self.diagnostics = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
+        """Remarks of drafts, each with the numbers of its versions."""
         self.state = verbs.state or RunState(pattern.triggers)
         self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, state=self.state)
         self.stop_by = pattern.rules_for(judges.criteria)
         self.phase = "recall"
+        """The step that an error would come from."""
         self.pending: Draft | None = None
+        """A draft that is not judged yet; if the run is interrupted, it becomes a version without a score."""
         self.draft_advice: tuple[Advice, ...] = ()
+        """Advice for single versions, in addition to the advice for the run in `context`."""
         self.best_scores = BestScores()
         self.versions_by_output: dict[object, ReflectionVersion] = {}
+        """The versions whose evaluation an equal output may reuse."""
         self.is_repeat = False
+        """Whether the last output equals an earlier output."""
         self.has_checked_labels = False
         self.began = monotonic()
         self.now = journal.at if journal else partial(datetime.now, UTC)
