@@ -146,7 +146,7 @@ def test_a_process_that_writes_a_reflection_counts_for_as_long_as_it_lives(write
 def test_a_reflection_that_could_not_be_written_is_free_at_once(tmp_path):
     async def main():
         async with learning(tmp_path, model=writer()) as lessons:
-            lessons._files.file = refuse
+            lessons._own_folder.file = refuse
             await run(lessons, 0.1)
             [due] = await lessons.due()
             assert due.writer is None

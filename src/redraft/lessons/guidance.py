@@ -144,7 +144,7 @@ class Guidance:
             return
         await self._put(quarantined, f"{self._folder}/{taught_by}/")
 
-    async def follow(self, lesson: Lesson) -> None:
+    async def apply_status(self, lesson: Lesson) -> None:
         """Start or stop using the rule and the playbook of a lesson according to its status."""
         if lesson.status == "quarantined":
             return

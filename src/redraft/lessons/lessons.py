@@ -155,12 +155,12 @@ class Lessons:
         store = (project_store() if self.store else None) if isinstance(self.store, bool) else self.store
         store = store or MemoryStore()
         self._documents = documents_of(self.path, store)
-        self._files = LessonFolder(self._documents, self.agent)
-        self._folder = self._files.name
+        self._own_folder = LessonFolder(self._documents, self.agent)
+        self._folder_name = self._own_folder.name
         self._index = LessonIndex(self._documents, embedder)
         self._backlog = Backlog(self._index, self._documents, self.agent)
-        self._due = DueReflections(store, self._folder)
-        self._impact = Impact(store, self._folder)
+        self._due = DueReflections(store, self._folder_name)
+        self._impact = Impact(store, self._folder_name)
         self._guidance = Guidance(
             self._documents,
             self.agent,
@@ -225,7 +225,7 @@ class Lessons:
         facts += await self._facts_for(task)
         own_rules, rules = await asyncio.to_thread(self._rules)
         return advice_of(
-            self._folder,
+            self._folder_name,
             self.max_tokens,
             lessons=[*facts, *lessons],
             rules=rules,
@@ -361,7 +361,7 @@ class Lessons:
                     f"A task that ended as {outcome.status!r} takes a {expected.__name__}, "
                     f"got a {type(content).__name__}."
                 )
-            lesson = await self._file(outcome, await asyncio.to_thread(_reflection_of, content), by_hand=True)
+            lesson = await self._save(outcome, await asyncio.to_thread(_reflection_of, content), by_hand=True)
         elif run_id and (lesson_id := await self._due.lesson_of(run_id, expected.kind)):
             with suppress(LessonFileError):
                 return await self.get(lesson_id)
@@ -417,7 +417,7 @@ class Lessons:
             if confidence is not None:
                 lesson = await self._change(lesson.id, confidence=confidence)
         else:
-            lesson = await self._file(outcome, reflection, by_hand=vouched)
+            lesson = await self._save(outcome, reflection, by_hand=vouched)
         await self._backlog.wait()
         return lesson
 
@@ -442,7 +442,7 @@ class Lessons:
         self, *, status: Status | None = None, kind: LessonKind | None = None, archived: bool = False
     ) -> list[Lesson]:
         """The agent's lessons, oldest first; broken files are left out (see `problems`)."""
-        lessons = await asyncio.to_thread(lambda: list(self._files.lessons(archived=archived)))
+        lessons = await asyncio.to_thread(lambda: list(self._own_folder.lessons(archived=archived)))
         lessons = [
             lesson for lesson in lessons if status in (None, lesson.status) and kind in (None, lesson.kind)
         ]
@@ -452,7 +452,7 @@ class Lessons:
         """A text that changes with each change of the agent's lessons."""
 
         def digest() -> str:
-            entries = sorted((entry.id, entry.changed_ns, entry.size) for entry in self._files.entries())
+            entries = sorted((entry.id, entry.changed_ns, entry.size) for entry in self._own_folder.entries())
             return sha256(repr(entries).encode()).hexdigest()
 
         return await asyncio.to_thread(digest)
@@ -549,7 +549,7 @@ class Lessons:
             return lesson
 
         lesson = await asyncio.to_thread(write)
-        await self._follow(lesson)
+        await self._apply_status(lesson)
         await self._backlog.wait()
         return lesson
 
@@ -596,7 +596,7 @@ class Lessons:
         async with self._due.writing(run_id, kind) as due:
             if due is None or due.outcome is None:
                 return None
-            return await self._file(due.outcome, await self._written(due.outcome, model), taught_by=due.task)
+            return await self._save(due.outcome, await self._written(due.outcome, model), taught_by=due.task)
 
     async def _quarantined_of(self, task: PlainTask, k: int) -> list[LessonMatch]:
         """The quarantined lessons that this very task taught, for another attempt at it."""
@@ -609,7 +609,7 @@ class Lessons:
             if lesson.check in self.checked:
                 continue
             if lesson.status != "quarantined":  # a person has edited the file
-                await self._follow(lesson)
+                await self._apply_status(lesson)
             elif (lesson.kind == "fact" or len(matches) < k) and not violation_in(lesson):
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
                 matches.append(LessonMatch(lesson, 1.0, reason))
@@ -695,7 +695,7 @@ class Lessons:
         reflection = await self._written(outcome, model)
         if only_replicable and not reflection.principle and reflection.replay is None:
             return None
-        return await self._file(outcome, reflection)
+        return await self._save(outcome, reflection)
 
     async def _written(self, outcome: Outcome, model: ChatModel) -> LessonReflection:
         """Have a model write a reflection; a mandatory one is a step of its run."""
@@ -718,26 +718,26 @@ class Lessons:
         Untrusted facts are quarantined like other lessons.
         """
 
-        def file() -> list[tuple[Lesson, bool]]:
+        def save() -> list[tuple[Lesson, bool]]:
             stated = (*self.requirements, *self.stated)
             new = findings_in(outcome, stated) if findings is None else findings
             if not new:
                 return []
             about = self._lesson(outcome, LessonReflection(_NO_CONTENT), by_hand=False)
-            return file_findings(self._files, new, about, outcome.doubt or "")
+            return file_findings(self._own_folder, new, about, outcome.doubt or "")
 
-        filed = await asyncio.to_thread(file)
+        filed = await asyncio.to_thread(save)
         for fact, is_new in filed:
             if is_new and fact.status == QUARANTINED:
                 await self._guidance.add(
                     fact, taught_by or digest_of(outcome.task), LessonReflection(fact.content)
                 )
             elif fact.status != "active":
-                await self._guidance.follow(fact)
+                await self._guidance.apply_status(fact)
             self._backlog.begin()
         return [fact for fact, _ in filed]
 
-    async def _file(
+    async def _save(
         self, outcome: Outcome, reflection: LessonReflection, *, by_hand: bool = False, taught_by: str = ""
     ) -> Lesson:
         """Store the lesson that an outcome teaches; it is active if written by hand, or free of doubt.
@@ -748,7 +748,7 @@ class Lessons:
             reflection = replace(reflection, principle="")
         lesson = await asyncio.to_thread(self._lesson, outcome, reflection, by_hand=by_hand)
         lesson, is_new = await asyncio.to_thread(
-            self._files.file,
+            self._own_folder.file,
             lesson,
             by_hand=by_hand,
             by_advice=reflection.names_requirements,
@@ -768,7 +768,7 @@ class Lessons:
             changed = {"status": "active", "trust": "vouched", "why": "", "superseded_by": ""}
             changed["title"] = reflection.title or lesson.title
             lesson = await self._change(lesson.id, content=reflection.content, **changed)
-            await self._guidance.follow(lesson)
+            await self._guidance.apply_status(lesson)
         if reflection.facts:
             await self._learn_facts(outcome, reflection.facts, taught_by)
         if outcome.run_id:
@@ -809,7 +809,7 @@ class Lessons:
         """The lesson that was retired because runs received it and failed in the same way all the same."""
         failures = RunFailures.of_outcome(outcome)
         retired = (
-            lesson for lesson in self._files.lessons() if lesson.status == "retired" and lesson.disobeyed
+            lesson for lesson in self._own_folder.lessons() if lesson.status == "retired" and lesson.disobeyed
         )
         return next(filter(failures.include, retired), None)
 
@@ -834,7 +834,7 @@ class Lessons:
         for lesson in lessons:
             if lesson.status != QUARANTINED or lesson.id not in taught_by_task:
                 if lesson.id in payoffs:
-                    await self._act_on(lesson, payoffs[lesson.id], at)
+                    await self._apply_payoff(lesson, payoffs[lesson.id], at)
             elif lesson.source != result.run_id:
                 before = await self._impact.score(lesson.source) if lesson.source else None
                 scored_more = score is not None and before is not None and score > before
@@ -856,20 +856,20 @@ class Lessons:
 
         `first` are the lessons that it received at its start. Only these are compared.
         """
-        run = ScoredRun(run_id, self._folder, self.clock(), score, task.task_type, tuple(first))
+        run = ScoredRun(run_id, self._folder_name, self.clock(), score, task.task_type, tuple(first))
         before = {lesson.id: await self._impact.obedience(lesson.id) for lesson in lessons}
         payoffs = await self._impact.count(run, obeyed)
         for lesson in lessons:
-            await self._heed(lesson, before[lesson.id], run.at)
+            await self._apply_obedience(lesson, before[lesson.id], run.at)
         return run.at, payoffs
 
     async def _failed_again(self, lesson: Lesson, run_id: str) -> Lesson:
         """Count a run for a lesson that it received and taught once more."""
         before, at = await self._impact.obedience(lesson.id), self.clock()
         await self._impact.fail(lesson.id, run_id, at)
-        return await self._heed(lesson, before, at)
+        return await self._apply_obedience(lesson, before, at)
 
-    async def _heed(self, lesson: Lesson, before: Obedience, at: datetime) -> Lesson:
+    async def _apply_obedience(self, lesson: Lesson, before: Obedience, at: datetime) -> Lesson:
         """Change a lesson according to the latest runs that received it."""
         if lesson.status not in ("active", QUARANTINED):
             return lesson
@@ -882,7 +882,7 @@ class Lessons:
             self._backlog.begin()
         return lesson
 
-    async def _act_on(self, lesson: Lesson, payoff: Payoff, at: datetime) -> None:
+    async def _apply_payoff(self, lesson: Lesson, payoff: Payoff, at: datetime) -> None:
         """Retire a lesson that hurts, and release a quarantined one that helps."""
         effect = payoff.effect
         if effect is None or lesson.status not in ("active", QUARANTINED):
@@ -914,12 +914,12 @@ class Lessons:
 
     async def _set_status(self, lesson_id: str, **changed: Any) -> Lesson:
         lesson = await self._change(lesson_id, **changed)
-        await self._follow(lesson)
+        await self._apply_status(lesson)
         return lesson
 
-    async def _follow(self, lesson: Lesson) -> None:
+    async def _apply_status(self, lesson: Lesson) -> None:
         """Apply the new status of a lesson to its rule, its playbook and the index."""
-        await self._guidance.follow(lesson)
+        await self._guidance.apply_status(lesson)
         self._backlog.begin()
 
     async def _change(self, lesson_id: str, **changed: Any) -> Lesson:
@@ -930,7 +930,7 @@ class Lessons:
     def _folder_of(self, lesson_id: str) -> LessonFolder:
         """The folder of a lesson, which with `semantic` may be another agent's."""
         folder = lesson_id.partition("/")[0]
-        return self._files if folder == self._folder else LessonFolder(self._documents, folder)
+        return self._own_folder if folder == self._folder_name else LessonFolder(self._documents, folder)
 
     def _auto_model(self) -> ChatModel | None:
         """The model that writes reflections without being asked, if any."""
