@@ -211,6 +211,8 @@ def test_the_shape_of_a_reply_does_not_matter(variant):
         ({"score": False, "comment": "dull"}, 0.0),
         ({"score": 0.75, "pass": True}, 0.75),
         ({"pass": True}, 1.0),
+        ({"overall_score": 0.75, "satisfactory": True}, 0.75),
+        ({"evaluation": {"overall_score": 0.75}}, 0.75),
         ({"passed": False, "reason": "dull"}, 0.0),
         ({"score": 0.75, "comment": "fine"}, 0.75),
         ({"criteria": {"clarity": True}}, 1.0),

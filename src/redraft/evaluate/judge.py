@@ -472,7 +472,7 @@ class ReplyForm:
 
     def _unwrapped(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a reply with normalised keys, without wrapper objects around them."""
-        fields, expected = fields_of(data), {*SCORES, "score", "issues", *self._names_by_key}
+        fields, expected = fields_of(data), {*SCORES, *SCORE, "issues", *self._names_by_key}
         for _ in range(MAX_WRAPPERS):
             inner = next(iter(fields.values()), None)
             if len(fields) != 1 or not isinstance(inner, dict) or not expected.isdisjoint(fields):
@@ -498,7 +498,8 @@ class ReplyForm:
                 entries[name] = value
         for key in SCORES:
             entries |= self._by_name(fields.get(key))
-        if not entries and len(self.names) == 1 and ("score" in fields or _decision(fields) is not None):
+        has_verdict = not fields.keys().isdisjoint(SCORE) or _decision(fields) is not None
+        if not entries and len(self.names) == 1 and has_verdict:
             entries = dict.fromkeys(self.names.values(), fields)
         return entries
 
@@ -567,6 +568,8 @@ def _object_schema(**properties: Any) -> dict[str, Any]:
 
 SCORES = ("criteria", "scores", "criteria_scores", "ratings")
 """The keys under which a reply has its scores."""
+SCORE = ("score", "overall_score")
+"""The keys of a single score."""
 NAMES = ("criterion", "name", "key", "id")
 """The keys under which an object in a list names its criterion."""
 MAX_WRAPPERS = 3
@@ -580,7 +583,9 @@ def _scored(key: str, value: Any, threshold: float) -> tuple[float | None, str, 
     entry = fields_of(value)
     maximum = entry.get("score_max", entry.get("max_score"))
     scale = float(maximum) if is_number(maximum) and maximum > 0 else None
-    stated = entry.get("score") if isinstance(value, dict) else value
+    stated = next(
+        (entry[name] for name in SCORE if name in entry), None if isinstance(value, dict) else value
+    )
     decision = _decision(entry)
     score = float(stated) if isinstance(stated, bool) else share_of(stated, scale)
     if stated is None and decision is not None:
