@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
+from redraft._texts import short_repr
 from redraft._verdicts import evaluation_of
 from redraft.errors import ModelError, OutputError, SandboxError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
@@ -212,6 +213,8 @@ class Judge:
             errors = cast("list[Any]", listed) if isinstance(listed, list) else [listed] if listed else []
             value = fields
         read = evaluation_of(value, self.evaluator.threshold, self.evaluator.score_max)
+        if read.overall_score is None:
+            raise OutputError(f"the verdict {short_repr(value)} has no score")
         if not errors:  # the issues contain the reason, if the verdict has a reason
             errors = [issue.message for issue in read.issues]
         return _verdict(
