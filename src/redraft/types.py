@@ -1073,7 +1073,7 @@ class ReflectionResult(Generic[OutputT]):
 
     def __repr__(self) -> str:
         best = self.history.best_version
-        versions = len(self.history.versions)
+        versions = self.history.total_iterations + 1
         score = render_score(best.evaluation.overall_score).strip()
         reason = self.convergence_reason.value
         return f"<{type(self).__name__} {reason}: version {best.iteration} of {versions}, score {score}>"

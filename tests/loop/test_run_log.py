@@ -56,6 +56,14 @@ def test_a_run_is_one_line_on_request(lines):
     assert (line["cost_usd"], line["failed"], line["error"]) == (None, [], None)
 
 
+def test_versions_that_are_not_preserved_count(lines):
+    result = run(("one two three", "four five six", "one two"), preserve_all_versions=False)
+    [line] = lines()
+    assert [version.iteration for version in result.history.versions] == [1, 3]
+    assert (line["versions"], line["best_version"]) == (3, 3)
+    assert repr(result) == "<ReflectionResult quality_met: version 3 of 3, score 1.00>"
+
+
 def test_the_page_shows_the_line(lines):
     run()
     [documented] = [text for text in Page("docs/runs.md").blocks("json") if "schema_version" in text]

@@ -202,7 +202,7 @@ def run_line(result: ReflectionResult, at: datetime, redactor: Redactor) -> str:
         "task_type": "" if result.task is None else result.task.task_type,
         "reason": result.convergence_reason.value,
         "satisfactory": result.success,
-        "versions": len(result.history.versions),
+        "versions": result.history.total_iterations + 1,
         "best_version": best.iteration,
         "first_score": first.overall_score,
         "best_score": best.evaluation.overall_score,
