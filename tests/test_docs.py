@@ -162,6 +162,15 @@ def test_the_walk_in_contributing_names_modules_that_exist():
     assert [name for name in modules if not (ROOT / "src" / "redraft" / name).exists()] == []
 
 
+def test_contributing_names_what_the_source_has():
+    text = Page("CONTRIBUTING.md").text.split("## Follow one call")[1].split("## Conventions")[0]
+    names = {name for name in re.findall(r"`([\w.]+)(?:\([^`]*\))?`", text) if not name.endswith(".py")}
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src" / "redraft").rglob("*.py"))
+    words = {"breakpoint", *re.findall(r"\w+", source)}
+    assert len(names) > 40
+    assert [name for name in names if not words.issuperset(re.findall(r"\w+", name))] == []
+
+
 @pytest.mark.parametrize("path", EVERY_PAGE)
 def test_links_lead_to_files(path):
     assert [link for link in Page(path).links() if not link.exists()] == []
