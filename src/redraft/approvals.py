@@ -50,6 +50,8 @@ class Approval:
     default: Literal["approve", "reject"] | None = None
     """The answer if no person answers in time; with None, the node fails."""
     status: Literal["waiting", "answered"] = "waiting"
+    key: str = ""
+    """Identifies what is asked and where, so that another try of a workflow takes the earlier answer."""
 
     @property
     def is_overdue(self) -> bool:
@@ -175,7 +177,15 @@ class Approvals:
         return await self.put(approval, default)
 
     async def ask(self, approval: Approval) -> Approval:
-        """Store a question, unless an earlier process has stored it; return the stored question."""
+        """Store a question, unless an earlier process or try has stored it; return the stored question.
+
+        A question of an earlier try whose deadline has passed without an answer is asked again.
+        """
+        if approval.key and await self._store.get(APPROVAL, approval.id) is None:
+            for record in await self._store.find(APPROVAL, where={"key": approval.key}):
+                earlier = from_record(Approval, record.data)
+                if not earlier.is_overdue or await self._store.get(ANSWER, earlier.id) is not None:
+                    return earlier
         record, _ = await self._store.put_if_absent(approval.stored())
         stored = from_record(Approval, record.data)
         if stored.status == "waiting" and is_future(stored.asked_at, datetime.now(UTC)):

@@ -297,6 +297,41 @@ def test_items_that_wait_hold_up_no_others():
     assert [item["approved"] for item in workflow.run_sync(run_id="r").state["n"]] == [True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("data", "asked"), [("1", 1), ("'{{ state.n }}'", 3)], ids=["the same question", "other data"]
+)
+def test_another_try_of_a_file_asks_no_question_again(tmp_path, data, asked):
+    (tmp_path / "inner.yaml").write_text(
+        "name: inner\nnodes:\n- {name: count, uses: count, output: n}\n"
+        f"- {{name: ask, uses: human.approve, with: {{message: 'Go on?', data: {data}}}, output: d}}\n"
+        "- {name: work, uses: work, with: {ask: '{{ state.d.value }}'}}\n"
+    )
+    outer = tmp_path / "outer.yaml"
+    outer.write_text("name: outer\nnodes:\n- {name: n, uses: ./inner.yaml, retries: {times: 2, wait: 0}}\n")
+    store, tries = MemoryStore(), []
+
+    def work(state, ask):
+        tries.append(ask)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+
+    def count(state):
+        return len(tries)
+
+    async def main():
+        workflow = Workflow.from_file(outer, keep=store, actions={"work": work, "count": count})
+        result, questions = await workflow.run(), 0
+        while result.status == "waiting":
+            [question] = result.waiting
+            questions += 1
+            await Approvals(store).answer(question, approved=True, value=f"answer {questions}")
+            result = await workflow.resume(result.run_id)
+        return result.status, questions
+
+    assert asyncio.run(main()) == ("finished", asked)
+    assert tries == [f"answer {min(number, asked)}" for number in (1, 2, 3)]
+
+
 def test_a_failure_that_was_handled_is_not_tried_again_after_the_answer():
     text = TEXT.replace("uses: work, output: text}", "uses: work, output: text, on_error: continue}")
     text = text.replace("state.text", "state.error.message")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,8 +44,9 @@ class WaitingForAnswer(BaseException):
 async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Resources) -> ActionResult:
     """Ask a person; the value is `{approved, value, comment, by, at, timed_out, proof}`.
 
-    The question and its answer are each stored once: the first answer counts. Without an answer, the run
-    ends with the status `waiting`. Raises `OutputError` if the deadline has passed and there is no default.
+    The question and its answer are each stored once: the first answer counts, also when `retries` run the
+    file again, unless the message or the data differ. Without an answer, the run ends with the status
+    `waiting`. Raises `OutputError` if the deadline has passed and there is no default.
     """
     rendered = scope.render(params) | {"message": scope.text(params["message"])}
     options = read_params(ApproveParams, rendered, APPROVE, rendered=True)
@@ -68,9 +70,10 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
                 "workflow an approver."
             )
         return _result(answer)
-    place = f"{step.place}/{step.number(APPROVE)}"
-    run_id = step.outer.run_id
-    approval = replace(approval, id=f"{run_id}.{sha256(place.encode()).hexdigest()[:8]}")
+    number, run_id = step.number(APPROVE), step.outer.run_id
+    approval_id = f"{run_id}.{_digest(f'{step.place}/{number}')[:8]}"
+    asked = json.dumps([approval.message, approval.data], sort_keys=True)
+    approval = replace(approval, id=approval_id, key=f"{step.key(number)}.{_digest(asked)[:16]}")
     approvals = Approvals(step.outer.store)
     approval = await approvals.ask(approval)
     answer = await approvals.answer_to(approval)
@@ -89,6 +92,10 @@ async def _ask_approver(approval: Approval, approver: Approver | None) -> HumanA
     if answer is not None and not isinstance(answer, HumanAnswer):
         raise ConfigError(f"The approver must return True, False, a HumanAnswer or None, got {answer!r}.")
     return answer
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _result(answer: HumanAnswer) -> ActionResult:
