@@ -131,3 +131,35 @@ def test_pieces_of_a_record_share_names():
         allowing.redact("Ask Ada Lovelace, then Lovelace").text
         == "Ask [withheld: name] Lovelace, then Lovelace"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Пароль — qwerty77Zx", "Пароль — [withheld: password]"),
+        ("Password \u2013 hunter2x9", "Password \u2013 [withheld: password]"),
+        ("密码——hunter2x9", "密码——[withheld: password]"),
+        ("비밀번호 - hunter2x9", "비밀번호 - [withheld: password]"),
+        ("كلمة المرور — hunter2x9", "كلمة المرور — [withheld: password]"),
+        ("姓名——赵建国", "姓名——[withheld: name]"),
+        ("संपर्क: रमेश कुमार", "संपर्क: [withheld: name]"),
+        ("Signed: J. R. R. Tolkien", "Signed: [withheld: name]"),
+        ("Signed, J. R. R. Tolkien", "Signed, [withheld: name]"),
+        ("Contact: J. R. R. Tolkien", "Contact: [withheld: name]"),
+        ("저는 오준호라고 합니다.", "저는 [withheld: name]라고 합니다."),
+        *(
+            (text, text)
+            for text in (
+                "Use Ada for SPARK",
+                "Try Julia for plots.",
+                "Password — required",
+                "Password - Minimum length: 8",
+                "The flags --password --verbose are old.",
+                "密码——必填",
+                "担当者: 開発企画部",
+            )
+        ),
+    ],
+)
+def test_labels_dashes_and_initials(text, expected):
+    assert EVERYTHING.redact(text).text == expected

@@ -183,7 +183,7 @@ def find_names(view: View) -> Iterator[tuple[int, int]]:
             continue
         before = text[max(done, first - _LONGEST_NAME) : first]
         start = first - len(before) + len(before.rstrip(_IN_NAME))
-        after = text[last : last + _LONGEST_NAME]
+        after = text[last : last + _LONGEST_NAME].partition("--")[0]
         end = last + len(after) - len(after.lstrip(_IN_NAME))
         done = start + len(text[start:end].rstrip(".-$"))
         if not _is_in_blob(text, start, done):
@@ -248,6 +248,7 @@ _ASIDE = (
 _APPOSITION = (
     r"[\"'`*]{0,2}(?:,[ \t]|[ \t]\(|\[|:?[ \t]{0,3}\n[ \t]{0,8})(?i:which (?:is|was) |i\.?e\.? |namely )?"
 )
+_DASH = r"[\"'`*]{0,3}(?:[ \t]{1,3}-{1,2}[ \t]{1,3}|--)[\"'`*]{0,2}"
 _COMMA = r"[\"']\]?,[ \t\n]{0,20}[\"']"
 _TAG = r"[^<>\n]{0,60}>[ \t\n]{0,20}"
 _VALUE_FIELD = (
@@ -343,6 +344,7 @@ def _values(view: View, start: int, end: int) -> Iterator[Value]:
         (_CELL, is_noun, True),
         (_QUOTED_NEXT, is_noun and not _is_phrase_in_quotes(text, start, end), True),
         (_PROSE, is_noun, False),
+        (_DASH, is_noun, False),
         (_ASIDE, is_noun, False),
         (_NEXT_WORD, is_noun, False),
         (_APPOSITION, is_noun, False),

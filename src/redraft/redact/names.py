@@ -38,7 +38,8 @@ def find_names(view: View) -> Iterator[Finding]:
         (_ANYWHERE, False),
     ):
         for start, end in spans(pattern, data):
-            yield from _name(view, start, end, surely=surely, full=True)
+            is_name = surely or (pattern is _IN_FIELD and _SEVERAL_INITIALS.match(view.plain, start))
+            yield from _name(view, start, end, surely=bool(is_name), full=True)
     for start, end in spans(_GIVEN_NAME, data):
         if is_given_name(view.plain[start:end]):
             yield Finding(start, end, Kind.NAME)
@@ -218,6 +219,8 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
     )
     # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
     is_given = before != "" and before not in _BEFORE_PLACE and is_given_name(name)
+    if is_given and name.lower() in _NOT_ALONE and _BEFORE_TOOL.search(f"{before} "):
+        return
     inflected = not is_latin(view.text[start])
     if (is_full or is_given or not full) and is_person_name(
         name, surely=surely or is_given, inflected=inflected
@@ -250,14 +253,19 @@ def _caseless_name(view: View, start: int, end: int, *, surely: bool) -> Iterato
     """Yield a name in a script without capitals, and without the words of a sentence that follow it."""
     text = unaccented(view.text[start:end])
     if view.plain[start] != CASELESS:
-        if _is_east_asian(text) or (surely and len(text) <= _LONGEST_IDEOGRAPHIC):
+        is_group = len(text) > 2 and text[-1] in _GROUP_ENDINGS  # noqa: PLR2004 (Hattori ends so, too)
+        if _is_east_asian(text) or (surely and len(text) <= _LONGEST_IDEOGRAPHIC and not is_group):
             yield Finding(start, end, Kind.NAME)
         elif not surely and _is_east_asian(text[:_NAME_IN_SENTENCE]):  # a sentence goes on without a space
             yield Finding(start, start + _NAME_IN_SENTENCE, Kind.NAME)
         return
     if is_hangul(text[0]):
         name = _KOREAN_ENDING.sub("", text)
-        if _is_korean(name) or (surely and len(name) <= _LONGEST_WHOLE):
+        if " " in name and not _is_korean(name):  # a sentence goes on
+            first = _KOREAN_ENDING.sub("", name.split(" ")[0])
+            name = first if len(first) == _NAME_IN_SENTENCE and _is_korean(first) else name
+        is_whole = surely and len(name) <= _LONGEST_WHOLE and not name.endswith(_KOREAN_GROUPS)
+        if _is_korean(name) or is_whole:
             yield Finding(start, start + len(name), Kind.NAME)
         return
     words = text.split(" ")
@@ -326,7 +334,9 @@ _CLOSING = ("", ",", ".", ":", ";", "!", "\n", "\r", '"', "'", ")", "<", "|", "\
 _MOST_CLOSED = 3
 _SHORTEST_KANA, _LONGEST_WHOLE, _LONGEST_IDEOGRAPHIC = 2, 4, 9
 _NAME_IN_SENTENCE = 3
-_KOREAN_ENDING = re.compile("(?<=..)(?:입니다|이에요|예요|이라고|에게|께서|은|는|이|가|을|를|의|께)$")
+_KOREAN_ENDING = re.compile(
+    "(?<=..)(?:입니다|이에요|예요|이?라고|이며|이고|에게서?|한테|와|과|께서|은|는|이|가|을|를|의|께)$"
+)
 _ARTICLE = "\u0627\u0644"
 _JOINING = word_set(
     "\u0639\u0628\u062f \u0628\u0646 \u0627\u0628\u0646 \u0628\u0646\u062a \u0623\u0628\u0648 "
@@ -345,6 +355,9 @@ _ROLE_ENDINGS = frozenset(
     "\u8005\u54e1\u5ba2\u624b\u5b98\u5c4b\u65b9\u4eba\u4f1a\u793e\u751f\u5fa1\u5404\u7686\u5925\u5e2b"
 )
 """Last characters of Japanese words for a person's role."""
+_GROUP_ENDINGS = frozenset("部組组隊队室局廳厅課课處处科系庫库")
+"""Last characters of Chinese and Japanese words for a department or a team."""
+_KOREAN_GROUPS = ("팀", "센터", "부서", "회사", "그룹", "본부")
 
 # --- patterns, in ASCII letters and the syntax of RE2 ---
 
@@ -357,6 +370,7 @@ _BY_INITIAL = rf"(?:[A-Z]\.[ ]?){{1,3}}{_W}"
 FULL = rf"(?:{_W}{_NEXT}+|{_BY_INITIAL})"
 _ANY_NAME = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL})"
 _INITIALS = re.compile(_BY_INITIAL)
+_SEVERAL_INITIALS = re.compile(rf"(?:[A-Z]\.[ ]?){{2,3}}{_W}")
 LAST_FIRST = rf"{_W}(?:[ ]{_W})?\\?,[ ]?{_W}(?:[ ]{_W})?"
 _CASELESS_NAME = r"(?:\x80{2,}(?:-\x80+)?(?:[ ]\x80{2,}(?:-\x80+)?){0,3}|\x80(?:[ ]\x80{1,3})?)"
 _IDEOGRAPHIC = r"[\x81\x82]{1,7}(?:[ ][\x81\x82]{1,6})?"
@@ -404,7 +418,7 @@ _SIGN_OFF = (
     r"|sincerely[ ]yours|respectfully|cordially|warmly|gratefully|with[ ](?:gratitude|love|thanks"
     r"|best[ ]wishes)"
     r"|all[ ]the[ ]best|take[ ]care|best|love|kindly|xo+|xx+|talk[ ]soon|see[ ]you[ ]soon|speak[ ]soon|lg|vg"
-    r"|sent[ ]from[ ]my[ ][a-z]+)"
+    r"|signed|sent[ ]from[ ]my[ ][a-z]+)"
 )
 _SIGNED = (
     rf"(?:^|[\n.!?>\"'*][ ]?){_SIGN_OFF}(?:[,.!]{{1,3}}[ ]?|[ ]?\r?\n|[ ]-{{1,2}}[ ])(?:[ ]|\r?\n|--|-[ ])*"
@@ -501,7 +515,7 @@ _ALONE = rf"[a-z,][ ]({_W})(?:[ ,;!?.]|'s\b|\z)"
 _GOES_ON = re.compile(r" [A-Z\d]|\.\w")
 _BEFORE_TOOL = re.compile(
     r"(?:^|[\W_])(?:with|in|by|through|on|from|into|to|via|use[sd]?|using|is|are|was|and|or|not|than|over|of|for|the|an?"
-    r"|called|named|run|runs|prefer|install|called|like|as|at|under|inside|without),? $"
+    r"|called|named|run|runs|prefer|install|learn|try|write|choose|like|as|at|under|inside|without),? $"
 )
 _NEAR = 16
 _NOT_ALONE = word_set(
@@ -510,7 +524,7 @@ _NOT_ALONE = word_set(
 """Given names that are also an algorithm, a language, a model, a place, or half of another name."""
 # Things have such fields, too: a given name or the ending of a surname shows that a person is meant.
 _NAMES_IN_FIELD = rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_OTHER_SCRIPT}"
-_SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|,|[ ]is[ ])[\"']?"
+_SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|--|,|[ ]is[ ])[\"']?"
 _VALUE = rf"{_SET_TO}(?:(?:{_TITLES})\.?[ ])?({_NAMES_IN_FIELD})"
 _IN_FIELD = (
     r"(?i:\b(?:[\w.-]*name|contact|customer|client|owner|user|account|member|by|from|to|subject|title"
@@ -521,7 +535,7 @@ _PERSON_FIELD = (
     r"(?i:\b(?:patient|employee|passenger|guest|tenant|student|applicant|candidate|subscriber"
     r"|card[ _-]?holder|travell?er|caller|sender|recipient|assignee|assigned[ _-]?to|reporter"
     r"|reported[ _-]?by|requester|requestor|requested[ _-]?by|approver|approved[ _-]?by|submitted[ _-]?by"
-    r"|created[ _-]?by|updated[ _-]?by|changed[ _-]?by|signed[ _-]?(?:off[ _-]?)?by|co-authored-by"
+    r"|created[ _-]?by|updated[ _-]?by|changed[ _-]?by|signed(?:[ _-]?(?:off[ _-]?)?by)?|co-authored-by"
     r"|authored[ _-]?by|reviewed[ _-]?by|acked-by|tested-by|reviewer|author|committer|beneficiary|payee"
     r"|payer|insured|claimant|witness|supervisor|physician|doctor|nurse|attendees?|participants?"
     r"|contact[ _-]?person|next[ _-]?of[ _-]?kin|emergency[ _-]?contact|spouse|cc|bcc|attn|attention"
