@@ -529,7 +529,7 @@ def from_record(kind: type[T], data: object) -> T:
     Raises `DamagedRecordError` if the data does not fit, and `StoreError` if a class is not loaded. Nothing
     is imported: a class that a record names is only looked up, so a record cannot load code.
     """
-    with _reading(kind):
+    with _reading(kind, data):
         return from_json(kind, _restore(data))
 
 
@@ -538,17 +538,19 @@ def read_only(kind: type[T], data: object) -> T:
 
     Raises `DamagedRecordError` if the data does not fit.
     """
-    with _reading(kind):
+    with _reading(kind, data):
         return from_json(kind, without_tags(data))
 
 
 @contextmanager
-def _reading(kind: type[Any]) -> Generator[None]:
+def _reading(kind: type[Any], data: object) -> Generator[None]:
     try:
         yield
     except ValueError as error:  # includes pydantic's ValidationError
+        name: tuple[str, str] | None = getattr(data, "name", None)  # of data that a store has read
+        record = "A record" if name is None else f"The record {name[0]!r} {name[1]!r} is damaged: it"
         raise DamagedRecordError(
-            f"A record can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade: {error}"
+            f"{record} can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade: {error}"
         ) from error
 
 

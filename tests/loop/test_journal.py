@@ -25,6 +25,7 @@ from redraft.errors import ChangedRunError, DamagedRecordError, OutputError, Sto
 from redraft.events import StepFailed, StepFinished
 from redraft.loop import Retry
 from redraft.loop.agent import Agent
+from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.journal import STEP, Journalled, StepRecords
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
@@ -295,17 +296,46 @@ def test_a_step_that_is_no_function_is_refused(step):
         reflect_sync("T", generate=lambda _: "made", evaluate=lambda _: 1.0, step=step)
 
 
-@pytest.mark.parametrize(("field", "value"), [("elapsed", {}), ("at", 5)])
-def test_a_step_with_a_damaged_time_is_named(field, value):
+STATE = Tally(NO_BUDGET).state()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("elapsed", {}), ("at", 5), ("budget_state", {"longest": None}), ("budget_state", [1])],
+        ("budget_state", STATE | {"longest": {"generation": []}}),
+        ("budget_state", STATE | {"exhausted": "bankrupt"}),
+        ("budget_state", STATE | {"reported": {"a": 1}}),
+    ],
+)
+def test_a_damaged_step_is_named(field, value):
     async def main():
         store = MemoryStore()
-        run = partial(reflect, "T", generate=lambda _: "made", evaluate=lambda _: 1.0)
+        run = partial(reflect, "T", generate=lambda _: "made", evaluate=lambda _: 1.0, budget_tokens=1_000)
         await run(step=Journalled(store, "r"))
         stored = await store.get("run", "r")
         await store.put(replace(stored, data={**stored.data, "status": "running"}))
         step = (await store.find("step"))[0]
         await store.put(replace(step, data={**step.data, field: value}))
         with pytest.raises(DamagedRecordError, match="'step' 'r/00001' is damaged"):
+            await run(step=Journalled(store, "r"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"versions": []}, {"best": None}, {"final": 9}, {"stop": None}, {"stop": 5}],
+    ids=["no versions", "no best", "unknown last", "no stop", "wrong stop"],
+)
+def test_a_finished_run_without_its_result_is_named(damage):
+    async def main():
+        store = MemoryStore()
+        run = partial(reflect, "T", generate=lambda _: "made", evaluate=lambda _: 1.0)
+        await run(step=Journalled(store, "r"))
+        stored = await store.get("run", "r")
+        await store.put(replace(stored, data={**stored.data, **damage}))
+        with pytest.raises(DamagedRecordError, match="'run' 'r' is damaged"):
             await run(step=Journalled(store, "r"))
 
     asyncio.run(main())

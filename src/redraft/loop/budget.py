@@ -239,18 +239,25 @@ class Tally:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of the run's earlier process, which may have had another budget."""
-        self.longest, self.dearest = dict(state["longest"]), dict(state["dearest"])
-        self.shortest = dict(state.get("shortest", {}))  # version 1.x recorded none
-        self.reported = {kind: (tokens, usd) for kind, (tokens, usd) in state.get("reported", {}).items()}
-        self.estimated_tokens, self.cut_off = state["estimated_tokens"], state.get("cut_off", 0)
+        """Take over the state of the run's earlier process, which may have had another budget.
+
+        Raises an error that `reading` names for a damaged state.
+        """
+        self.longest, self.dearest = _counts(state["longest"]), _amounts(state["dearest"])
+        self.shortest = _counts(state.get("shortest", {}))  # version 1.x recorded none
+        reported = state.get("reported", {}).items()
+        self.reported = {kind: (int(tokens), float(usd)) for kind, (tokens, usd) in reported}
+        self.estimated_tokens, self.cut_off = int(state["estimated_tokens"]), int(state.get("cut_off", 0))
         overlong = state.get("overlong")
         self.overlong = None if overlong is None else (overlong[0], overlong[1])
-        if state["exhausted"] is not None and state["budget"] == asdict(self.budget):
-            self.exhausted = ConvergenceReason(state["exhausted"])
-            self.refused, self.cancelled = state["refused"], state["cancelled"]
-            self.needed = state.get("needed", "")
-            self.is_out_of_revisions = state.get("is_out_of_revisions", False)
+        if state["exhausted"] is None:
+            return
+        reason = ConvergenceReason(state["exhausted"])
+        refused, cancelled = int(state["refused"]), int(state["cancelled"])
+        if state["budget"] == asdict(self.budget):
+            self.exhausted, self.refused, self.cancelled = reason, refused, cancelled
+            self.needed = str(state.get("needed", ""))
+            self.is_out_of_revisions = bool(state.get("is_out_of_revisions", False))
 
     def end_by(self, outer: Tally, error: UnfinishedError) -> None:
         """End or suspend the run, because the budget around this one did not allow a call."""
@@ -359,6 +366,14 @@ class Tally:
             return None
         used = self.by_role.get("revision", NOTHING_USED).total_tokens
         return max(0, self.budget.revision_tokens - used)
+
+
+def _counts(state: Mapping[str, Any]) -> dict[str, int]:
+    return {role: int(count) for role, count in state.items()}
+
+
+def _amounts(state: Mapping[str, Any]) -> dict[str, float]:
+    return {role: float(usd) for role, usd in state.items()}
 
 
 class StepBudget:

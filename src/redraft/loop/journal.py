@@ -27,6 +27,7 @@ from redraft.errors import (
     StoreError,
     over_budget,
 )
+from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.redact.log import logger
 from redraft.stores.base import FencedStore, Record, Store, reading
 from redraft.stores.location import project_store
@@ -509,11 +510,7 @@ class StepRecords:
     async def load(self) -> dict[str, StepData]:
         """All recorded steps; raises `StoreError` if the store or a step can't be read."""
         records = await self._store.find(STEP, prefix=f"{self._run_id}/")
-        for record in records:
-            with reading(record):
-                float(record.data["elapsed"])
-                datetime.fromisoformat(record.data["at"])
-        return {record.key.partition("/")[2]: record.data for record in records}
+        return {record.key.partition("/")[2]: _step_in(record) for record in records}
 
     async def look_up(self, place: str, /) -> StepData | None:
         """The step at a place from the store; None while the store can't be used."""
@@ -532,7 +529,7 @@ class StepRecords:
             self._is_unreadable = True
             return None
         self._is_unreadable = False
-        return None if record is None else record.data
+        return None if record is None else _step_in(record)
 
     async def write(self, place: str, data: StepData, /) -> StepData:
         """Write the waiting steps and this one; the first process to record a step wins."""
@@ -561,6 +558,16 @@ class StepRecords:
         if not self.store_error:
             logger.warning("The run %s continues, but its steps are not recorded: %s", self._run_id, error)
         self.store_error = str(error)
+
+
+def _step_in(record: Record) -> StepData:
+    """The step in a record; raises `DamagedRecordError` for fields that the run can't go on with."""
+    with reading(record):
+        float(record.data["elapsed"])
+        datetime.fromisoformat(record.data["at"])
+        if state := record.data.get("budget_state"):
+            Tally(NO_BUDGET).restore(state)
+    return record.data
 
 
 def _enclosing_places(place: str) -> list[str]:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
 from redraft._texts import clipped, short_repr, shortfalls
-from redraft.errors import ChangedRunError, ConfigError, StoreError
+from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError, StoreError
 from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger
-from redraft.stores.base import Record
+from redraft.stores.base import Record, damage_of
 from redraft.stores.run_index import RUN, RunRow, Share, spent
 from redraft.types import (
     DEFAULT_CRITERION_THRESHOLD,
@@ -334,13 +334,22 @@ class RunRecord:
         return next((version for version in self.versions if version.iteration == iteration), None)
 
     def result(self, output_type: OutputType[Any] | None = None) -> ReflectionResult:
-        """The result of a finished run, its outputs read into their type."""
+        """The result of a finished run, its outputs read into their type.
+
+        Raises `ValueError` for a run without a result, and `DamagedRecordError` for one that had a result.
+        """
         versions = self.versions
         if output_type is not None:
             versions = tuple(version.converted(output_type.restore) for version in versions)
         by_iteration = {version.iteration: version for version in versions}
         best, final = by_iteration.get(self.best or 0), by_iteration.get(self.final or 0)
         if self.stop is None or best is None or final is None:
+            if self.status == "finished":
+                raise DamagedRecordError(
+                    damage_of(
+                        RUN, self.run_id, "it lacks the best or the last version, or why the run stopped"
+                    )
+                )
             raise ValueError(f"The run {self.run_id!r} has no result: it is {self.status}.")
         return ReflectionResult(
             success=best.evaluation.satisfactory,

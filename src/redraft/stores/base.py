@@ -105,13 +105,14 @@ class StoredData(dict[str, Any]):
         self.name = name
 
     def __missing__(self, field: str) -> NoReturn:
-        raise DamagedRecordError(_damage(*self.name, f"it has no field {field!r}"))
+        raise DamagedRecordError(damage_of(*self.name, f"it has no field {field!r}"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
 
-def _damage(kind: str, key: str, what: str) -> str:
+def damage_of(kind: str, key: str, what: str) -> str:
+    """The message for a damaged record."""
     return (
         f"The record {kind!r} {key!r} is damaged: {what}. Restore it from a backup, or "
         f"remove it with `store.delete({kind!r}, {key!r})`."
@@ -126,7 +127,7 @@ def reading(record: Record) -> Generator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         why = f"no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         what = f"its fields can't be read ({why})".rstrip(".")
-        raise DamagedRecordError(_damage(record.kind, record.key, what)) from error
+        raise DamagedRecordError(damage_of(record.kind, record.key, what)) from error
 
 
 def intact(records: Sequence[Record]) -> list[Record]:
@@ -351,7 +352,7 @@ class Row(NamedTuple):
             if data is None:
                 data = self._read()
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            data = DamagedData(_damage(self.kind, key, str(error).rstrip(".")))
+            data = DamagedData(damage_of(self.kind, key, str(error).rstrip(".")))
         return Record(self.kind, str(key), data, self.schema_version, self.revision, created, updated)
 
     def _read(self) -> dict[str, Any]:
