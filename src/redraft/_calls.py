@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import step_context
-from redraft._texts import copy_of, snapshot, without_addresses
+from redraft._texts import copy_of, named_error, snapshot, without_addresses
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import Attempt, RunContext
@@ -370,7 +370,7 @@ def functions_in(path: Path) -> dict[str, Callable[..., Any]]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
-        raise ConfigError(f"{str(path)!r} can't be loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{str(path)!r} can't be loaded: {named_error(error)}") from error
     return {
         name: function
         for name, function in vars(module).items()

@@ -22,6 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from redraft import errors
 from redraft._pointers import pointer
+from redraft._texts import named_error, readable
 from redraft.errors import (
     ConfigError,
     DamagedRecordError,
@@ -190,7 +191,7 @@ def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     if issubclass(kind, type):
         return repr
     if issubclass(kind, BaseException):
-        return lambda value: {"type": kind.__name__, "message": str(value)}
+        return lambda value: {"type": kind.__name__, "message": readable(value)}
     if hasattr(kind, "model_dump"):  # a pydantic model, recognised without importing pydantic
         return _dump_model
     return partial(_dump_dataclass, kind) if is_dataclass(kind) else repr
@@ -669,8 +670,8 @@ def describe_error(error: BaseException) -> str:
     Messages of other errors may be a single word, like that of a `KeyError`.
     """
     if isinstance(error, RedraftError) and not isinstance(error, RecordedError):
-        return str(error)
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+        return readable(error)
+    return named_error(error)
 
 
 def failure_to_json(error: Exception) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def as_text(output: Output, indent: int | None = 2) -> str:
     try:
         return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
     except (TypeError, ValueError):  # keys that are not strings, or a value that contains itself
-        return repr(output)
+        return readable(output, repr)
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -83,7 +83,7 @@ def _json_or_text(value: object) -> Any:
     try:
         return json_data(value)
     except ValueError:
-        return str(value)
+        return readable(value)
 
 
 _sources: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("sources", default=None)
@@ -146,9 +146,22 @@ def clipped(text: str, most: int) -> str:
     return shortened(in_one_line(text), most)
 
 
+def readable(value: object, render: Callable[[Any], str] = str) -> str:
+    """The text of a value by `str` or `repr`; a note in its place if the value's class raises an error."""
+    try:
+        return render(value)
+    except Exception as error:  # noqa: BLE001 (a user's class may raise anything)
+        return f"<{type(value).__name__}, whose {render.__name__}() raises {type(error).__name__}>"
+
+
+def named_error(error: BaseException) -> str:
+    """The class and the message of an error, such as "ValueError: no number"."""
+    return f"{type(error).__name__}: {readable(error)}".removesuffix(": ")
+
+
 def short_repr(value: Any, most: int = LONGEST_REPR) -> str:
     """The `repr` of a value in at most `most` characters, for a message."""
-    text = repr(value)
+    text = readable(value, repr)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -10,7 +10,7 @@ from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._texts import copy_of, short_repr
+from redraft._texts import copy_of, readable, short_repr
 from redraft._validation import MOST, is_number
 from redraft.errors import OutputError
 from redraft.types import (
@@ -97,7 +97,7 @@ def evaluation_of(
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
     evaluation = ReflectionEvaluation(score, {}, satisfactory)
     if reason and not satisfactory:
-        reasons = cast("Any", reason) if isinstance(reason, str | list | tuple) else str(reason)
+        reasons = cast("Any", reason) if isinstance(reason, str | list | tuple) else readable(reason)
         evaluation.issues = _issues(reasons)  # set here, because __post_init__ would convert it again
     return evaluation
 
@@ -256,7 +256,7 @@ MESSAGES = ("message", "description", "text", "issue", "problem", "error", "comm
 def message_of(item: Any) -> str:
     """The text of an item of a list: the item itself, or the message in an object."""
     if not isinstance(item, Mapping):
-        return "" if item is None else str(item)
+        return "" if item is None else readable(item)
     fields = fields_of(cast("Any", item))
     for key in (*MESSAGES, "suggestion", "title"):
         if isinstance(text := fields.get(key), str) and text.strip():

@@ -1099,7 +1099,9 @@ class ReflectionResult(Generic[OutputT]):
         lines += [f"Note ({name}): {text}" for name, text in self.diagnostics.items()]
         # A budget is a stop, which the reason and the note about it explain, also when the run is replayed.
         if self.error is not None and not self.convergence_reason.is_budget:
-            lines.append(f"Error: {type(self.error).__name__}: {self.error}")
+            from redraft._texts import named_error  # noqa: PLC0415 (it imports this module)
+
+            lines.append(f"Error: {named_error(self.error)}")
         return "\n".join(lines).translate(_CONTROLS)
 
 

@@ -456,7 +456,7 @@ def test_an_error_without_a_readable_message_is_a_failure(where):
     setattr(world, where, fails)
     result = run(monitor(world).run_cycle())
     assert len(result.metrics.failures) == 1
-    assert "UnreadableError: (its message can't be read)" in result.metrics.failures[0]
+    assert "UnreadableError: <UnreadableError, whose str() raises" in result.metrics.failures[0]
     assert result.state["derivedData"]["learnings"] == {"newPatterns": []}
 
 

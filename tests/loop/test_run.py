@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,14 +19,18 @@ from redraft import (
     TokenUsage,
     reflect,
     reflect_sync,
+    reflected,
 )
 from redraft._critique import render_feedback
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, ReflectionDueError, ReflectionFailedError, StoreError
 from redraft.events import RunFinished, StepFailed, StepFinished, StepStarted, VersionEvaluated
 from redraft.loop import Retry
+from redraft.loop.journal import Journalled
+from redraft.loop.runs import Runs
 from redraft.loop.stop import quality_met
 from redraft.protocols import Attempt, ChatReply, ReflectionCallbacks, ReflectionDecision, RunContext
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import Advice, PlainTask, highest
 
 AT_ONCE = Retry(attempts=3, first_wait=0)
@@ -1214,3 +1220,75 @@ def test_a_version_that_the_judge_prefers_goes_on_with_the_same_issues():
     result = reflect_sync("W.", generate=lambda p, run: f"version {run.iteration}", pattern=pattern)
     assert result.convergence_reason == "max_iterations"
     assert result.best_output == "version 4"
+
+
+class MuteError(Exception):
+    """An error that can't say what it is."""
+
+    def __str__(self):
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class Mute:
+    """An object that can't be shown."""
+
+    def __repr__(self):
+        raise RuntimeError
+
+
+@dataclass
+class MuteOutput:
+    """An output that can't be shown, and neither can a part of it."""
+
+    text: str = "made"
+    part: Mute = field(default_factory=Mute)
+
+    def __repr__(self):
+        raise RuntimeError
+
+
+def raises_mute(*_):
+    raise MuteError
+
+
+@pytest.mark.parametrize(
+    "verbs",
+    [
+        {"revise": raises_mute},
+        {"evaluate": raises_mute},
+        {"pattern": ReflectionPattern(until=raises_mute)},
+        {"pattern": ReflectionPattern(callbacks=SimpleNamespace(on_reflection=raises_mute))},
+        {"pattern": ReflectionPattern(callbacks=SimpleNamespace(on_reflection=lambda *_: Mute()))},
+        {"pattern": ReflectionPattern(on_event=raises_mute)},
+        {"generate": lambda _: MuteOutput()},
+        {"generate": lambda _: {"part": Mute()}},
+        {"generate": lambda _: Draft("made", notes=(Mute(),), memo=Mute())},
+        {"evaluate": lambda _: (False, Mute())},
+        {"evaluate": lambda _: {"valid": False, "errors": [Mute()]}},
+        {"evaluate": lambda _: Mute()},
+    ],
+    ids=[
+        *("reviser", "evaluator", "rule", "callback", "answer of a callback", "listener", "output"),
+        *("part of an output", "notes", "reason", "issue", "verdict"),
+    ],
+)
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_cannot_be_shown_loses_no_version(verbs, is_stored):
+    store = MemoryStore()
+    step = {"step": Journalled(store, "r")} if is_stored else {}
+    known = {"generate": lambda _: "made", "evaluate": lambda _: 0.2}
+    result = reflect_sync("T", **known | verbs | step)
+    assert result.history.versions
+    assert result.summary()
+    if is_stored:
+        assert run_sync(Runs(store).get("r")).status in ("finished", "failed")
+
+
+def test_an_argument_that_cannot_be_shown_is_described():
+    @reflected(evaluate=lambda _: 1.0, keep=False)
+    def write(thing, feedback=""):
+        return "made"
+
+    assert "<Mute, whose str() raises RuntimeError>" in write.run_sync(Mute()).task.description

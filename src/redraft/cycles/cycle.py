@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._texts import as_text, counted, shortened
+from redraft._texts import as_text, counted, named_error, shortened
 from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange
@@ -229,8 +229,4 @@ def render_text(source: str, scopes: Mapping[str, Any]) -> str:
 
 def error_line(error: BaseException) -> str:
     """The type and message of an error, on one printable line."""
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 (an error that can't describe itself must not raise another)
-        message = "(its message can't be read)"
-    return shortened(visible(f"{type(error).__name__}: {message}"), MAX_ERROR)
+    return shortened(visible(named_error(error)), MAX_ERROR)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
+from redraft._texts import named_error
 from redraft._validation import check_choice, is_number, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
@@ -356,7 +357,7 @@ def load_fleet(name: str) -> Fleet:
             ) from error
         raise ConfigError(f"{module!r} can't be imported: {error}.") from error
     except Exception as error:
-        raise ConfigError(f"{module!r} can't be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{module!r} can't be imported: {named_error(error)}") from error
     for part in path.split("."):
         if not hasattr(fleet, part):
             raise ConfigError(f"The module {module!r} has no {path!r}.")

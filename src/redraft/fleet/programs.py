@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from redraft._codec import from_record, to_json
 from redraft._steps import is_passing
+from redraft._texts import named_error
 from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.agent import Agent
@@ -179,7 +180,7 @@ class _CycleProgram(Program):
 
 def failure(error: BaseException, reason: str = "") -> JobOutcome:
     """The outcome of a run that ended with an error."""
-    return JobOutcome(f"{type(error).__name__}: {error}", is_passing(error), reason)
+    return JobOutcome(named_error(error), is_passing(error), reason)
 
 
 def fingerprint(programs: Mapping[str, Program]) -> str:

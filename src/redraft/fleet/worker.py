@@ -18,6 +18,7 @@ from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
 from redraft._tasks import end_tasks
 from redraft._telemetry import count, traced
+from redraft._texts import named_error
 from redraft._validation import check_count, is_number
 from redraft.errors import (
     ChangedRunError,
@@ -364,7 +365,7 @@ class FleetWorker:
             return
         except StoreError as error:  # finished steps are in the journal
             is_passing = not isinstance(error, ChangedRunError | DamagedRecordError)
-            outcome = JobOutcome(f"{type(error).__name__}: {error}", may_pass=is_passing)
+            outcome = JobOutcome(named_error(error), may_pass=is_passing)
             tries = max(tries, STORE_TRIES)
         running.is_ending = True
         if running.task.cancelling():

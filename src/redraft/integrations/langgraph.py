@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._hints import keyword_hints
 from redraft._steps import step_context
-from redraft._texts import estimate_tokens
+from redraft._texts import estimate_tokens, named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.loop.pattern import pattern_with
@@ -322,7 +322,7 @@ class GraphCalls(BaseCallbackHandler):
             status = getattr(error, "status_code", None)
             return ModelError(f"A model of the graph failed: {error}", status=status, usage=self.used)
         return UnfinishedError(
-            f"The graph came to no answer: {type(error).__name__}: {error}",
+            f"The graph came to no answer: {named_error(error)}",
             conversation=conversation,
             usage=self.used,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._hints import keyword_hints
 from redraft._steps import OutgoingCall, call_gate, gated, step_context
-from redraft._texts import as_text, estimate_tokens
+from redraft._texts import as_text, estimate_tokens, named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.loop.pattern import pattern_with
@@ -382,7 +382,7 @@ class ModelCalls(RunHooks[Any]):
         if isinstance(error, UserError) and self.used == NOTHING_USED:
             return ConfigError(f"The agent can't run: {error}")
         return UnfinishedError(
-            f"The agent came to no answer: {type(error).__name__}: {error}",
+            f"The agent came to no answer: {named_error(error)}",
             conversation=self.conversation(),
             usage=self.used,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from redraft._hints import keyword_hints
-from redraft._texts import as_text
+from redraft._texts import as_text, named_error, readable
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
 from redraft.evaluate.evidence import tool_results
@@ -142,7 +142,7 @@ def outcome_of(result: ReflectionResult, *, trusted: bool = False) -> Outcome | 
     if failed is not None and _misses_only_hidden(failed.evaluation):
         failed = None
     judged = (failed or result.history.best_version).evaluation.for_writer()
-    error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
+    error = "" if result.error is None else named_error(result.error)
     return Outcome(
         result.task.plain(),
         status,
@@ -278,7 +278,7 @@ def failure_of(
     return Outcome(
         task.plain(),
         "failed",
-        error=f"{type(error).__name__}: {error}",
+        error=named_error(error),
         transcript="\n".join(_conversation_lines(talk)),
         tools=task.tools,
         run_id=run_id,
@@ -360,7 +360,7 @@ def _transcript(result: ReflectionResult) -> Iterator[str]:
     for version in result.history.versions:
         yield _version_line(version)
     if result.error is not None:
-        yield f"The run ended in an error: {type(result.error).__name__}: {_short(str(result.error))}"
+        yield f"The run ended in an error: {type(result.error).__name__}: {_short(readable(result.error))}"
 
 
 def _conversation_lines(conversation: Conversation | None) -> Iterator[str]:

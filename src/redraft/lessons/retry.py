@@ -13,7 +13,7 @@ from redraft._calls import awaited
 from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._prompts import mistake_text
-from redraft._texts import as_text
+from redraft._texts import as_text, named_error
 from redraft._validation import check_count
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, EscalationError, ModelError
@@ -139,7 +139,7 @@ class _Attempt:
     def problem(self) -> str:
         """Why it failed, in the words of the program."""
         if self.error is not None:
-            return f"{type(self.error).__name__}: {self.error}"
+            return named_error(self.error)
         return "" if self.verdict is None else render_critique(self.verdict)
 
     def is_better_than(self, earlier: _Attempt) -> bool:
@@ -160,7 +160,7 @@ class _Attempt:
         result = self.result
         if self.verdict is None or (result is not None and result.error is not None):
             error = self.error or (result and result.error)
-            return Mistake((f"{type(error).__name__}: {error}",), stated=(feedback,))
+            return Mistake((named_error(error),), stated=(feedback,))
         evaluation = self.verdict.for_writer()
         named = (
             *(evaluation.unmet or ()),
@@ -211,7 +211,7 @@ def _own_verdict(value: Any) -> ReflectionEvaluation:
     best = result.history.best_version.evaluation
     issues = best.for_writer().issues
     if result.error is not None:
-        issues = (*issues, Issue(f"{type(result.error).__name__}: {result.error}"))
+        issues = (*issues, Issue(named_error(result.error)))
     score = score_of(result)
     return ReflectionEvaluation(score, satisfactory=result.success, issues=issues)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft._steps import step_context, step_scope
-from redraft._texts import copy_of, key_of, listed
+from redraft._texts import copy_of, key_of, listed, named_error
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
 from redraft.loop.triggers import state_of
@@ -149,7 +149,7 @@ class Contest:
         except Exception as error:  # noqa: BLE001 (an output that can't be judged is unknown; the loop asks again)
             self._count("evaluation", _usage_of_failure(error))
             if free_only:
-                issue = Issue(f"{NOT_JUDGED}{_named(error)}")
+                issue = Issue(f"{NOT_JUDGED}{named_error(error)}")
                 candidate.evaluation = ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
             return
         self._count(
@@ -193,7 +193,7 @@ class Contest:
         self._count_rejected(rejected)
         detail = [f"Candidate {winner.number} of {self.count} is {why}{_rendered(scores)}."]
         detail += [f"{number} is the same as {same}." for number, same in sorted(self.same.items())]
-        failed = {str(number): _named(error) for number, error in sorted(self.failed.items())}
+        failed = {str(number): named_error(error) for number, error in sorted(self.failed.items())}
         numbers = {"candidates": self.count, "chosen": winner.number, "by": by, "scores": scores}
         same = {str(number): same for number, same in sorted(self.same.items())}
         numbers |= {name: value for name, value in (("same", same), ("failed", failed)) if value}
@@ -279,10 +279,6 @@ def _rendered(scores: dict[str, float | None]) -> str:
     if all(score is None for score in scores.values()):
         return ""
     return f" ({', '.join(f'{number}: {render_score(score).strip()}' for number, score in scores.items())})"
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _usage_of_failure(error: Exception) -> TokenUsage:

@@ -7,7 +7,7 @@ import sys
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft._texts import as_text
+from redraft._texts import as_text, named_error
 from redraft.events import VersionEvaluated
 from redraft.redact.kinds import Category
 from redraft.redact.literals import secrets_of
@@ -55,7 +55,7 @@ def result_html(result: ReflectionResult) -> str:
         *(f"Note ({name}): {text}" for name, text in result.diagnostics.items()),
     ]
     if result.error is not None and not result.convergence_reason.is_budget:
-        lines.append(f"Error: {type(result.error).__name__}: {result.error}")
+        lines.append(f"Error: {named_error(result.error)}")
     first, output = (_output_text(version.output) for version in (history.versions[0], best))
     parts = [
         _table(_withheld(list(history.versions)), best.iteration),

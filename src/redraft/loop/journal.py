@@ -19,6 +19,7 @@ from redraft._codec import failure_from_json, failure_to_json, from_record, to_r
 from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
 from redraft._steps import OBSERVE, direct, step_context, step_scope
+from redraft._texts import named_error
 from redraft.errors import (
     ChangedRunError,
     ClaimLostError,
@@ -192,7 +193,7 @@ class Journalled:
         except BaseException as error:
             if record.status == "running":
                 record.status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
-                record.error = f"{type(error).__name__}: {error}"
+                record.error = named_error(error)
             await self._end(record)
             raise
         await self._end(record)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._critique import render_feedback
-from redraft._texts import as_text
+from redraft._texts import as_text, named_error
 from redraft._verdicts import advice_of
 from redraft.evaluate.requirements import missed_requirements
 from redraft.protocols import Mistake
@@ -101,7 +101,7 @@ class MistakeAdvice:
                 try:
                     advice += advice_of(await advisor.advise_on(run.task, mistake))
                 except Exception as error:  # noqa: BLE001 (a version without advice is better than none)
-                    why = f"{type(error).__name__}: {error}"
+                    why = named_error(error)
                     report_ignored(self._diagnostics, "advisor", type(advisor).__name__, why)
             return [replace(piece, after=after) for piece in advice]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
-from redraft._texts import clipped, short_repr, shortfalls
+from redraft._texts import clipped, named_error, short_repr, shortfalls
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError, StoreError
 from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger
@@ -484,7 +484,7 @@ class RunRecord:
         self.diagnostics = dict(result.diagnostics)
         self.advice = result.advice
         self.reflections = result.reflections
-        self.error = "" if result.error is None else f"{type(result.error).__name__}: {result.error}"
+        self.error = "" if result.error is None else named_error(result.error)
 
     def end_without_version(self, stop: Stop, tally: Tally) -> None:
         """Fill in the end of a run whose budget was spent before its first version, with its usage."""

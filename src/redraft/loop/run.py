@@ -20,7 +20,10 @@ from redraft._texts import (
     counted,
     key_of,
     listed,
+    named_error,
+    readable,
     remembering_sources,
+    short_repr,
     shortfalls,
     snapshot,
 )
@@ -480,10 +483,10 @@ class Run:
         evaluator_has_worked = bool(self.versions)
         is_changed_run = isinstance(error, ChangedRunError)
         if self.pending is not None and not is_changed_run:
-            issue = Issue(f"{NOT_JUDGED}{type(error).__name__}: {error}".removesuffix(": "))
+            issue = Issue(f"{NOT_JUDGED}{named_error(error)}")
             self._add(self.pending, ReflectionEvaluation(None, issues=(issue,), confidence=0.0))
         if is_changed_run or not self.versions:
-            self.pattern.last_run.set(self.began, None, f"{type(error).__name__}: {error}")
+            self.pattern.last_run.set(self.began, None, named_error(error))
             await self._observe_failure(error)
             raise error
         stop = self._stop_for(error)
@@ -513,7 +516,7 @@ class Run:
             return Stop(ConvergenceReason.CANCELLED, detail, {"versions": made})
         if isinstance(error, UnfinishedError) and error.reason is not None:
             return self.tally.stop(error.reason)
-        what = f"{type(error).__name__}: {error}"
+        what = named_error(error)
         detail = f"The step {self.phase!r} failed after version {made}: {what}"
         return Stop(ConvergenceReason.ERROR, detail, {"step": self.phase, "error": what})
 
@@ -528,7 +531,7 @@ class Run:
                 _log_ignored(advisor, failure)
         self._publish(RunFinished, result)
         if stop.reason is ConvergenceReason.ERROR and self.pattern.on_failure == "raise":
-            failed = ReflectionFailedError(f"The run ended in an error: {error}", result.history)
+            failed = ReflectionFailedError(f"The run ended in an error: {readable(error)}", result.history)
             failed.usage = result.token_usage
             raise failed from error
         return result
@@ -583,7 +586,7 @@ class Run:
         try:
             return await self.steps.once(name, object, awaited(callback), *args)
         except Exception as error:  # noqa: BLE001 (see above)
-            self._ignore("callback", name, f"{type(error).__name__}: {error}")
+            self._ignore("callback", name, named_error(error))
             return None
 
     async def _decision(self, version: ReflectionVersion) -> ReflectionDecision:
@@ -593,8 +596,8 @@ class Run:
             return ReflectionDecision.AUTO
         try:
             return ReflectionDecision(answer)
-        except ValueError:
-            why = f"it returned {answer!r}, not a ReflectionDecision"
+        except Exception:  # noqa: BLE001 (the enum's own message takes the answer's repr)
+            why = f"it returned {short_repr(answer)}, not a ReflectionDecision"
             self._ignore("callback", "on_reflection", why)
             return ReflectionDecision.AUTO
 
@@ -609,7 +612,7 @@ class Run:
             except ReflectionDueError:
                 raise
             except Exception as error:  # noqa: BLE001 (a run without advice is better than no run)
-                self._ignore("advisor", type(advisor).__name__, f"{type(error).__name__}: {error}")
+                self._ignore("advisor", type(advisor).__name__, named_error(error))
         return advice
 
     async def _observe_failure(self, error: BaseException) -> None:
@@ -641,7 +644,7 @@ class Run:
 
 def _log_ignored(advisor: object, error: Exception) -> None:
     """Log that an advisor failed; a store's error needs no traceback."""
-    why, is_bug = f"{type(error).__name__}: {error}", not isinstance(error, StoreError)
+    why, is_bug = named_error(error), not isinstance(error, StoreError)
     name = type(advisor).__name__
     logger.error("The advisor %s failed and was ignored: %s", name, why, exc_info=error if is_bug else None)
 

@@ -51,7 +51,7 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from redraft._codec import to_json
 from redraft._prompts import mistake_text
 from redraft._steps import IMAGE_TOKENS, OutgoingCall, estimated_usage, gated, name_of_model, step_context
-from redraft._texts import as_text, estimate_tokens
+from redraft._texts import as_text, estimate_tokens, named_error
 from redraft._tokens import ReplyText
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
@@ -266,7 +266,7 @@ def _with_usage(error: RedraftError, steps: AgentSteps) -> RedraftError:
 
 def _unfinished(error: Exception, steps: AgentSteps) -> UnfinishedError:
     is_own = isinstance(error, AgentRunError | UserError)
-    what = str(error) if is_own else f"{type(error).__name__}: {error}"
+    what = str(error) if is_own else named_error(error)
     limit = " (a limit of its own)" if isinstance(error, UsageLimitExceeded) else ""
     return UnfinishedError(
         f"The agent came to no answer{limit}: {what}", conversation=steps.conversation(), usage=steps.used
@@ -535,7 +535,7 @@ class AgentSteps:
                 if not self.tolerant:
                     raise
                 logger.warning("The tool %s failed, and the model was told.", name, exc_info=True)
-                return ToolOutcome(kind="failed", message=f"{type(error).__name__}: {error}")
+                return ToolOutcome(kind="failed", message=named_error(error))
 
         try:
             outcome = await self.state.steps.inside(f"tool {name} {call_id}", ToolOutcome, carry_out, args)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from redraft._critique import render_critique
 from redraft._steps import Retry, answer, direct, step_context
-from redraft._texts import as_text, scored
+from redraft._texts import as_text, named_error, scored
 from redraft._validation import check_choice, check_count, check_list, is_number
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
 from redraft.events import Reflected
@@ -268,7 +268,7 @@ class RunState:
                 raise
             usage = error.usage if isinstance(error, RedraftError) else None
             used = (usage or NOTHING_USED) + TokenUsage(failed_requests=failed)
-            return replace(blank, usage=used, problem=f"{type(error).__name__}: {error}")
+            return replace(blank, usage=used, problem=named_error(error))
         used = reply.usage + TokenUsage(failed_requests=failed)
         return replace(blank, text=cut_at_word(reply.text), usage=used)
 

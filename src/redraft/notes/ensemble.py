@@ -14,7 +14,7 @@ from redraft._hints import keyword_hints
 from redraft._steps import direct, step_scope
 from redraft._sync import run_sync
 from redraft._telemetry import traced
-from redraft._texts import counted
+from redraft._texts import counted, named_error
 from redraft._validation import check_list, nearest
 from redraft.errors import ConfigError, EnsembleError
 from redraft.loop.journal import RunKey, check_keep
@@ -224,9 +224,7 @@ class EnsembleResult:
     def summary(self) -> str:
         """Summarize the run in a few lines: each task with its score and note, failures, and the cost."""
         lines = [_line(result) for result in self.results]
-        lines += [
-            f"{task.title}: failed, {type(error).__name__}: {error}" for task, error in self.errors.items()
-        ]
+        lines += [f"{task.title}: failed, {named_error(error)}" for task, error in self.errors.items()]
         lines += [f"{task.title}: not run, because a task it needs failed" for task in self.not_run]
         lines.append(f"Used: {render_usage(self.usage)}, {self.execution_time:.1f} s.")
         return "\n".join(lines)
@@ -341,9 +339,7 @@ class EnsembleRun:
         self._emit(EnsembleFinished(self.key.run_id, result))
         if not self.errors:
             return result
-        failed = "; ".join(
-            f"{task.title!r}: {type(error).__name__}: {error}" for task, error in self.errors.items()
-        )
+        failed = "; ".join(f"{task.title!r}: {named_error(error)}" for task, error in self.errors.items())
         error = EnsembleError(f"Tasks of the ensemble failed: {failed}", result=result, errors=self.errors)
         error.usage = result.usage
         raise error from next(iter(self.errors.values()))

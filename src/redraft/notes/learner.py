@@ -13,6 +13,7 @@ from redraft._calls import awaited
 from redraft._codec import from_record
 from redraft._steps import answer
 from redraft._telemetry import traced
+from redraft._texts import named_error
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.evaluate.criteria import criteria_of
 from redraft.loop.journal import Journalled
@@ -261,7 +262,7 @@ class Learner:
 
     def _report(self, error: Exception, run: AcceptedRun) -> str:
         """Log and return the reason why there is no note."""
-        problem = str(error) if isinstance(error, RedraftError) else f"{type(error).__name__}: {error}"
+        problem = str(error) if isinstance(error, RedraftError) else named_error(error)
         level = logging.INFO if run.injected.unread else logging.WARNING
         logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
         return problem

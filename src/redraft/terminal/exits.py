@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import typer
 
 from redraft._codec import is_from_criterion_function
+from redraft._texts import named_error
 from redraft.errors import (
     ConfigError,
     JobError,
@@ -105,11 +106,11 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
     elif isinstance(error, RedraftError):
         _report(f"Error: {place}{error}")
     elif is_from_criterion_function(error):
-        _report(f"Error: {place}{type(error).__name__}: {error}")
+        _report(f"Error: {place}{named_error(error)}")
     elif _is_disk_full(error):
         _report(f"Error: {place}the result can't be written: {error.strerror}.")
     else:
-        _report(f"Bug in Redraft: {place}{type(error).__name__}: {error}\nPlease report what --debug prints.")
+        _report(f"Bug in Redraft: {place}{named_error(error)}\nPlease report what --debug prints.")
     return code_of_error(error)
 
 

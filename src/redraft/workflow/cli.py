@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json, to_record
-from redraft._texts import ago, as_text, counted, shortened
+from redraft._texts import ago, as_text, counted, named_error, shortened
 from redraft.approvals import Approval
 from redraft.errors import (
     ConfigError,
@@ -344,7 +344,7 @@ def _explain_own_actions(workflow: Workflow, uses: Requirements) -> Generator[No
         names = ", ".join(map(repr, uses.own_actions))
         place = vars(error).get("__notes__", [workflow.source.file])[0]
         raise WorkflowError(
-            f"{place}: {type(error).__name__}: {error}. Most likely one of your own actions raised it "
+            f"{place}: {named_error(error)}. Most likely one of your own actions raised it "
             f"({names}); --debug shows where."
         ) from error
 

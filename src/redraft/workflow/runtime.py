@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from redraft._calls import awaited, parameters_by_name, uncancelled
 from redraft._codec import plain_data
+from redraft._texts import named_error
 from redraft._validation import nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
@@ -231,7 +232,7 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
     try:
         fn = point.load()
     except Exception as error:  # importing a package runs its code, which may raise anything
-        raise ConfigError(f"{what} failed with {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{what} failed with {named_error(error)}") from error
     if not callable(fn):
         raise ConfigError(f"{what} must be a function, got {fn!r:.60}")
     return fn

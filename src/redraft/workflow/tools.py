@@ -19,6 +19,7 @@ from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
 from redraft._steps import direct, step_context, step_scope
 from redraft._tasks import PATIENCE, end_tasks
+from redraft._texts import named_error
 from redraft._validation import nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
 from redraft.loop.output_type import output_type_of
@@ -256,7 +257,7 @@ class _Connection:
         if isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT:
             what = f"did not answer within {self._server.timeout:g} s"
         else:
-            what = f"can't be used: {type(error).__name__}: {error}"
+            what = f"can't be used: {named_error(error)}"
         # A program that can't be started is a mistake in the file; other failures may be temporary.
         is_mistake = isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError)
         kind = ConfigError if is_mistake else UnfinishedError
