@@ -10,7 +10,7 @@ from redraft import Draft, Issue, ReflectionEvaluation, reflect_sync
 from redraft._codec import from_record, to_record
 from redraft._verdicts import draft_of, evaluation_of
 from redraft.errors import OutputError
-from redraft.types import NOT_REPORTED, NOTHING_USED, Advice, TokenUsage
+from redraft.types import NOT_REPORTED, NOTHING_USED, Advice, Choice, Conversation, TokenUsage
 
 ADVICE = Advice("Be brief.", "house")
 
@@ -326,6 +326,8 @@ def test_a_field_of_an_evaluation_that_cannot_be_used_is_named(name, value):
         ({"model": None}, {"model": ""}),
         ({"advice": None}, {"advice": ()}),
         ({"advice": [ADVICE]}, {"advice": (ADVICE,)}),
+        ({"choice": Choice("why", None, None, None)}, {"choice": Choice("why")}),
+        ({"conversation": Conversation(None, None)}, {"conversation": Conversation()}),
     ],
 )
 def test_odd_fields_of_a_draft_are_repaired(fields, expected):
@@ -344,7 +346,14 @@ def test_odd_fields_of_a_draft_are_repaired(fields, expected):
         ("model", 7),
         ("notes", 7),
         ("conversation", "hello"),
+        ("conversation", Conversation("hello")),
+        ("conversation", Conversation([], ["thought"])),
         ("choice", "first"),
+        ("choice", Choice(5)),
+        ("choice", Choice("why", [5])),
+        ("choice", Choice("why", rejected=["x"])),
+        ("choice", Choice("why", usage={"generation": 5})),
+        ("choice", Choice("why", usage={5: TokenUsage()})),
         ("advice", 7),
         ("advice", ["Be brief."]),
         ("evaluation", 0.9),

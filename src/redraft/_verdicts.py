@@ -21,7 +21,9 @@ from redraft.types import (
     Conversation,
     Draft,
     Issue,
+    Reflection,
     ReflectionEvaluation,
+    ReflectionVersion,
     TokenUsage,
 )
 
@@ -345,6 +347,40 @@ def _instance_of(kind: type[Any]) -> Callable[[Any], Any]:
     return read
 
 
+def _choice(value: Any) -> Choice | None:
+    choice = _instance_of(Choice)(value)
+    if choice is None:
+        return None
+    expected = "a Choice whose {} is {}"
+    if not isinstance(choice.detail, str):
+        raise TypeError(expected.format("detail", "a text"))
+    numbers, rejected, usage = choice.numbers or {}, choice.rejected or (), choice.usage or {}
+    if not isinstance(numbers, Mapping):
+        raise TypeError(expected.format("numbers", "a mapping"))
+    if not isinstance(rejected, list | tuple) or not all(
+        isinstance(version, ReflectionVersion) for version in rejected
+    ):
+        raise TypeError(expected.format("rejected", "a list of versions"))
+    by_role = {
+        role: usage_of(used) for role, used in _pairs(usage, expected.format("usage", "a mapping of roles"))
+    }
+    return replace(choice, numbers=numbers, rejected=tuple(rejected), usage=by_role)
+
+
+def _conversation(value: Any) -> Conversation | None:
+    conversation = _instance_of(Conversation)(value)
+    if conversation is None:
+        return None
+    messages, reflections = conversation.messages or [], conversation.reflections or ()
+    if not isinstance(messages, list | tuple):
+        raise TypeError("a Conversation whose messages are a list")
+    if not isinstance(reflections, list | tuple) or not all(
+        isinstance(reflection, Reflection) for reflection in reflections
+    ):
+        raise TypeError("a Conversation whose reflections are a list of Reflection")
+    return replace(conversation, messages=list(messages), reflections=tuple(reflections))
+
+
 def _own_evaluation(value: Any) -> ReflectionEvaluation | None:
     evaluation = _instance_of(ReflectionEvaluation)(value)
     return None if evaluation is None else normalised_evaluation(evaluation)
@@ -377,9 +413,9 @@ _DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
     "improvements": _texts,
     "strategy": lambda value: _text(value) or "draft",
     "notes": _texts,
-    "conversation": _instance_of(Conversation),
+    "conversation": _conversation,
     "evaluation": _own_evaluation,
-    "choice": _instance_of(Choice),
+    "choice": _choice,
     "model": _text,
     "advice": _advice,
 }
