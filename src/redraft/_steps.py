@@ -137,9 +137,9 @@ async def gated(
 
 
 def name_of_model(model: ChatModel) -> str:
-    """The `name` of a model, or else the name of its class."""
-    name: object = getattr(model, "name", None)
-    return name if isinstance(name, str) else type(model).__name__
+    """The `name` of a model, or else the name of the function or of its class."""
+    names: tuple[object, ...] = (getattr(model, "name", None), getattr(model, "__name__", None))
+    return next((name for name in names if isinstance(name, str)), type(model).__name__)
 
 
 @keyword_hints()

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import threading
 from math import log
 from time import monotonic
@@ -769,3 +770,28 @@ def test_a_call_that_waits_for_the_budget_around_its_run_is_not_a_cancelled_call
             await call.carry_out(asyncio.sleep, 60)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("usd", "versions", "reason"),
+    [(None, 1, "cost_budget"), (0.0, 3, "repeated_issues"), (0.6, 2, "cost_budget")],
+    ids=["unknown", "free", "reported"],
+)
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_model_of_the_users_is_bounded_by_the_costs_that_it_reports(usd, versions, reason, is_stored):
+    async def own_model(request):
+        requests.append(request)
+        return ChatReply(f"Draft {len(requests)}.", usage=TokenUsage(10, 10, requests=1, cost_usd=usd))
+
+    requests, store = [], MemoryStore()
+    pattern = ReflectionPattern(max_iterations=2, budget_usd=1.0)
+    agent = Agent(
+        own_model, criteria=[re.compile("tea")], pattern=pattern, keep=store if is_stored else False
+    )
+    result = agent.run_sync("Write.", run_id="r" if is_stored else None)
+    assert (len(result.history.versions), result.convergence_reason) == (versions, reason)
+    assert len(requests) == versions
+    if usd is None:
+        said = "budget_usd=1 can't bound 'own_model': the reply reports no cost. Report it as"
+        assert said in result.stop.detail
+        assert said in f"budget_usd=1{result.diagnostics['cost_unknown'].removeprefix('budget_usd')}"

@@ -108,6 +108,8 @@ class Tally:
     cancelled: int = 0
     needed: str = ""
     """What the last refused call needed, and what was left."""
+    unpriced: set[str] = field(default_factory=set[str])
+    """Models without a price whose replies report no cost, so that no budget in US dollars bounds them."""
     accepted: dict[str, int] = field(default_factory=dict[str, int])
     """Limits on replies that were lowered after a provider's refusals, by model."""
     cut_off: int = 0
@@ -228,6 +230,7 @@ class Tally:
             "longest": dict(self.longest),
             "dearest": dict(self.dearest),
             "reported": dict(self.reported),
+            "unpriced": sorted(self.unpriced),
             "estimated_tokens": self.estimated_tokens,
             "exhausted": self.exhausted,
             "refused": self.refused,
@@ -247,6 +250,7 @@ class Tally:
         self.shortest = _counts(state.get("shortest", {}))  # version 1.x recorded none
         reported = state.get("reported", {}).items()
         self.reported = {kind: (int(tokens), float(usd)) for kind, (tokens, usd) in reported}
+        self.unpriced = set(map(str, state.get("unpriced", ())))
         self.estimated_tokens, self.cut_off = int(state["estimated_tokens"]), int(state.get("cut_off", 0))
         overlong = state.get("overlong")
         self.overlong = None if overlong is None else (overlong[0], overlong[1])
@@ -303,7 +307,9 @@ class Tally:
             return Stop(reason, detail, {"used": seconds, option: bound})
         if reason is ConvergenceReason.COST_BUDGET:
             option, usd = options["usd"], render_usd(budget.usd or 0.0)
-            if used.cost_usd is None:
+            if self.unpriced and self.known_usd + (under_way.cost_usd or 0.0) < (budget.usd or 0.0):
+                detail = f"{self.option(reason)} {unbounded(self.unpriced)}"
+            elif used.cost_usd is None:
                 detail = f"Part of the cost is not known; the rest reached {usd} ({option})."
             else:
                 detail = f"{render_usd(used.cost_usd)} of {usd} were spent ({option})."
@@ -357,7 +363,8 @@ class Tally:
             )
         if self.budget.usd is not None and self.total().cost_usd is None:
             option = self.options["usd"]
-            notes["cost_unknown"] = f"Some cost is not known; {option} could bound only the rest."
+            why = f"{option} {unbounded(self.unpriced)}" if self.unpriced else ""
+            notes["cost_unknown"] = why or f"Some cost is not known; {option} could bound only the rest."
         return notes
 
     def revision_tokens_left(self) -> int | None:
@@ -383,7 +390,8 @@ class StepBudget:
     and it starts only if both fit into what the calls under way leave. Calls that begin together share what
     is left; if the shares were too small, some wait for the others to end. A call does not start if its reply
     would certainly be cut off. So a run exceeds its budget by the error of its input estimates at most.
-    A model that only reports costs, without a known price, exceeds a budget in US dollars by one reply.
+    A model that only reports costs, without a known price, exceeds a budget in US dollars by one reply; a
+    model that reports none is not called again.
 
     A call has to fit into the budget of the workflow around the run as well, and ends at the earlier of both
     deadlines.
@@ -702,6 +710,9 @@ class StepBudget:
     def _fits_by_cost(self, call: BudgetedCall) -> bool:
         """Whether a call fits, by the cost of earlier calls; raises `UnfinishedError` if no call does."""
         budget, tally = self.tally.budget, self.tally
+        if call.model in tally.unpriced:
+            tally.refused += 1
+            raise self.over(ConvergenceReason.COST_BUDGET, unbounded([call.model]))
         left = (budget.usd or 0.0) - tally.known_usd - self.known_usd
         call.usd = call.expected_usd
         if self.under_way:
@@ -807,6 +818,15 @@ FREE = 0, 0.0
 """The tokens and US dollars of a function that has reported none."""
 MILLION = 1_000_000
 UNLIMITED = 10**9
+
+
+def unbounded(models: Iterable[str]) -> str:
+    """Say that a budget in US dollars can't bound models that report no cost, and what to do."""
+    names = " and ".join(map(repr, sorted(models)))
+    return (
+        f"can't bound {names}: the reply reports no cost. Report it as TokenUsage(cost_usd=...), 0.0 if it "
+        "is free, or bound tokens or seconds."
+    )
 
 
 def exact_usd(usd: float) -> str:
@@ -943,6 +963,8 @@ class BudgetedCall:
             cost = usage.cost_usd if self.price is None else None
             usage = replace(estimated_usage(usage, self.input_tokens, text), cost_usd=cost)
             tally.estimated_tokens += usage.total_tokens
+        if usage.cost_usd is None and self.price is None and self.model and tally.budget.usd is not None:
+            tally.unpriced.add(self.model)
         if usage.cost_usd is None and self.price is not None:
             per_input = self.price.input / self.input_tokens if self.input_tokens else 0.0
             cost = usage.input_tokens * per_input + usage.output_tokens * self.price.output
