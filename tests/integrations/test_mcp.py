@@ -353,7 +353,9 @@ def test_finishing_twice_judges_once(criteria):
             ]
             assert answers[0] == answers[1]
             other = await session.refused("finish_attempt", attempt_id=begun["attempt_id"], output="aaaa")
-            assert "began from the draft 'aaa'" in other
+            assert f"The attempt {begun['attempt_id']!r} has been judged with another output" in other
+            assert "call start_task again" in other  # a client can't choose the run_id
+            assert "run_id" not in other
             assert len((await session.call("list_runs"))["runs"]) == 1
 
     asyncio.run(main())

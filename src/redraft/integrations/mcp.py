@@ -23,7 +23,7 @@ from redraft._codec import from_json, to_json
 from redraft._tasks import end_tasks
 from redraft._texts import shortened
 from redraft._validation import check_choice, check_model, check_name
-from redraft.errors import ConfigError, RedraftError, ReflectionDueError
+from redraft.errors import ChangedRunError, ConfigError, RedraftError, ReflectionDueError
 from redraft.evaluate.criteria import check_comparable, criteria_of, needs_model
 from redraft.evaluate.requirements import rubric_of
 from redraft.events import RunFinished, RunStarted, StepFailed, StepStarted
@@ -371,7 +371,14 @@ class ProjectTools:
         except asyncio.CancelledError:
             work.cancel()
             raise
-        result = await work
+        try:
+            result = await work
+        except ChangedRunError as error:
+            raise ConfigError(
+                f"The attempt {run_id!r} has been judged with another output or other criteria; get_run shows "
+                "its verdict. To have a new output judged, call start_task again with the same task, and "
+                "finish that attempt."
+            ) from error
         due = () if advisor is None else await advisor.lessons.due()
         kind = next((entry.kind for entry in due if entry.run_id == run_id), "")
         return await asyncio.to_thread(DraftVerdict.of, result, run_id if store else None, due=kind)
