@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Protocol, TypedDict
 import pytest
 
 from redraft import ConfigError, QualityCriterion, ReflectionPattern, ScriptedModel, reflected
-from redraft.errors import ReflectionFailedError
+from redraft.errors import ChangedRunError, ReflectionFailedError
 from redraft.loop.decorator import ReflectedFunction
 from redraft.protocols import RunContext
+from redraft.stores.sqlite import MemoryStore
 from redraft.types import Advice, Draft
 
 CITES = QualityCriterion("cites", evaluator="regex", evaluator_config={"pattern": r"\[\d+\]"})
@@ -440,3 +441,32 @@ def test_a_type_that_the_store_can_not_restore_is_named_before_the_call(annotati
 def test_a_restorable_type_is_not_named(annotation, caplog, project):
     returning(annotation).run_sync("tea")
     assert "can't be resumed" not in caplog.text
+
+
+STORE = MemoryStore()
+
+
+@dataclass
+class Clerk:
+    name: str
+
+    @reflected(evaluate=good, keep=STORE)
+    def answer(self, question, feedback=""):
+        """Answer again."""
+        return f"{self.name} again"
+
+
+class Porter(Clerk):
+    """Objects of this class can't be distinguished."""
+
+    __repr__ = object.__repr__
+
+
+def test_a_run_of_a_method_belongs_to_its_object():
+    assert Clerk("Ann").answer.run_as_sync("clerk", "Why?").best_output == "Ann again"
+    assert Clerk("Ann").answer.run_as_sync("clerk", "Why?").best_output == "Ann again"
+    with pytest.raises(ChangedRunError, match=r"was of the method 'Clerk\.answer' of another object"):
+        Clerk("Bob").answer.run_as_sync("clerk", "Why?")
+    assert Clerk("Bob").answer.run_as_sync("other clerk", "Why?").best_output == "Bob again"
+    for _ in range(2):
+        assert Porter("Ann").answer.run_as_sync("porter", "Why?").best_output == "Ann again"

@@ -12,6 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import update_wrapper
+from hashlib import sha256
 from pathlib import PurePath
 from types import MethodType, NoneType, UnionType
 from typing import (
@@ -38,7 +39,7 @@ from redraft._codec import is_record, why_unrestorable
 from redraft._hints import keyword_hints, meant
 from redraft._prompts import advice_text
 from redraft._sync import run_sync
-from redraft._texts import as_text
+from redraft._texts import as_text, readable, without_addresses
 from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
 from redraft.loop.journal import check_keep, journalled_step
@@ -176,7 +177,7 @@ class ReflectedCallable(Generic[P, R]):
         """Like `run`, with a run id: repeating the call resumes a run that was killed.
 
         If the run has finished, its result is returned again. Raises `ChangedRunError` if another call has
-        used the id.
+        used the id. The objects of a method are distinguished by their `repr`, if their class defines one.
         """
         return await self._run(run_id, args, kwargs)
 
@@ -204,7 +205,11 @@ class ReflectedCallable(Generic[P, R]):
         step = journalled_step(self._keep, run_id, task)
         verbs = self._verbs(generate)
         origin = Origin(
-            "reflected", self._name, arguments=self._only_text(arguments), importable=importable_name(self)
+            "reflected",
+            self._name,
+            arguments=self._only_text(arguments),
+            importable=importable_name(self),
+            owner="" if run_id is None else self._owner(),
         )
         return await run_and_store(self.pattern, task, verbs, step, None, origin)
 
@@ -266,6 +271,13 @@ class ReflectedCallable(Generic[P, R]):
     def run_as_sync(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> ReflectionResult[R]:
         """Like `run_as`, for code that is not async; works inside a running event loop, too."""
         return run_sync(self.run_as(run_id, *args, **kwargs))
+
+    def _owner(self) -> str:
+        """A digest of a method's object; "" if its class has no `repr` that distinguishes objects."""
+        owner = self._fn.__self__ if isinstance(self._fn, MethodType) else None
+        if owner is None or type(owner).__repr__ is object.__repr__:
+            return ""
+        return sha256(without_addresses(readable(owner, repr)).encode("utf-8", "replace")).hexdigest()[:16]
 
     def _only_text(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """The only argument of a call, if it is a text; empty for calls with other arguments."""

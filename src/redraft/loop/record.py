@@ -64,6 +64,8 @@ class Origin:
     importable: str = ""
     """The name by which another process can import the agent or function, such as `app.agents:writer`."""
     model_settings: Mapping[str, Any] | None = None
+    owner: str = ""
+    """A digest of the `repr` of the object of a method that ran under an id; empty for a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +439,7 @@ class RunRecord:
         return Record(RUN, self.run_id, to_record(self) | {"index": row_of(self).to_data()})
 
     def check_same(self, stored: Record, before: RunRecord, /) -> None:
-        """Raise `ChangedRunError` if the stored run has another task, type, draft or model settings.
+        """Raise `ChangedRunError` if the stored run has another task, type, draft, object or model settings.
 
         Other criteria are only a warning, since finished steps keep their scores.
         """
@@ -455,6 +457,11 @@ class RunRecord:
             raise ChangedRunError(
                 f"The run {self.run_id!r} began from {_draft_text(before.draft)}, but is now given "
                 f"{_draft_text(self.draft)}. Give a new draft a new run_id."
+            )
+        if before.origin.owner and before.origin.owner != self.origin.owner:
+            raise ChangedRunError(
+                f"The run {self.run_id!r} was of the method {before.origin.name!r} of another object. Give "
+                "another object a new run_id."
             )
         if before.origin.model_settings != self.origin.model_settings:
             raise ChangedRunError(
