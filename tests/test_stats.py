@@ -195,7 +195,7 @@ def test_how_many_cases_it_takes():
     assert (few.cases, few.verdict, few.effect, few.needed) == (4, "unknown", None, None)
     assert rate_of([1.0] * 4) is None
     assert mean_of_cases([1.0] * 4) is None
-    assert mean_of_cases([0.5] * 5) == Effect(0.5, 0.5, 0.5)
+    assert mean_of_cases([0.5] * 5) == rate_of([0.5] * 5)
 
 
 # Two raters.
@@ -265,3 +265,36 @@ def test_equal_values_have_no_error_at_all(values):
 def test_the_standard_error_is_that_of_the_sample():
     values = [((7 * number) % 11) / 10 for number in range(500)]
     assert standard_error(values) == pytest.approx(stdev(values) / len(values) ** 0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.2] * 5, "not distinguishable"),
+        ([0.1 + 0.2 - 0.1] * 2 + [0.2] * 3, "not distinguishable"),
+        ([0.2, 0.21, 0.19, 0.2, 0.22], "not distinguishable"),
+        ([0.2] * 4 + [0.0] * 16, "not distinguishable"),
+        ([0.0] * 20, "not distinguishable"),
+        ([0.2] * 20, "better"),
+        ([-0.2] * 20, "worse"),
+        ([0.2, 0.21, 0.19, 0.2, 0.22, 0.2], "better"),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 1_000.0, 1e-5], ids=["scores", "tokens", "dollars"])
+def test_equal_differences_are_no_certainty(differences, verdict, unit):
+    comparison = compared_means([(unit * (0.5 + each), unit * 0.5) for each in differences])
+    assert comparison.verdict == verdict
+    assert comparison.effect.high - comparison.effect.low > 0.02 * unit
+    assert comparison.effect.low <= comparison.effect.mean <= comparison.effect.high
+
+
+@pytest.mark.parametrize("score", [0.0, 0.8, 1.0])
+def test_equal_scores_are_no_certainty(score):
+    effect = mean_of_cases([score] * 6)
+    assert effect.mean == pytest.approx(score)
+    assert effect.low <= score <= effect.high
+    assert effect.high - effect.low > 0.2
+
+
+def test_nothing_spent_on_either_side_is_no_difference():
+    assert compared_means([(0.0, 0.0)] * 6).effect == Effect(0.0, 0.0, 0.0)

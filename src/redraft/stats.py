@@ -95,10 +95,15 @@ def rate_of(rates: Sequence[float]) -> Effect | None:
 
 
 def mean_of_cases(means: Sequence[float]) -> Effect | None:
-    """Mean over cases with Student's 95 % interval; None for fewer than `FEWEST_CASES`."""
+    """Mean over cases of scores (0..1) with Student's 95 % interval; None for fewer than `FEWEST_CASES`.
+
+    Equal scores of a few cases say little about the spread of all, so their interval is that of `rate_of`.
+    """
     if len(means) < FEWEST_CASES:
         return None
-    mean, half = fmean(means), student(len(means) - 1) * standard_error(means)
+    if (error := standard_error(means)) <= EQUAL:
+        return rate_of(means)
+    mean, half = fmean(means), student(len(means) - 1) * error
     return Effect(mean, mean - half, mean + half)
 
 
@@ -151,12 +156,26 @@ def _with_added_cases(
 
 
 def compared_means(pairs: Sequence[tuple[float, float]]) -> PairedComparison:
-    """Compare means of two sides, case by case, with Student's interval of the differences."""
+    """Compare means of two sides, case by case, with Student's interval of the differences.
+
+    Equal differences in a few cases say little about the spread of all, so they get the interval of
+    `compared_rates`, in units of the largest value. As in a sign test, fewer cases that differ than
+    `FEWEST_TELLING_CASES` exclude no zero.
+    """
     differences = [ours - theirs for ours, theirs in pairs]
-    effect = mean_of_cases(differences)
-    if effect is None:
+    if len(pairs) < FEWEST_CASES:
         return PairedComparison(len(pairs))
-    return _comparison(len(pairs), effect, standard_error(differences))
+    centre, error, mean = fmean(differences), standard_error(differences), fmean(differences)
+    unit = max(abs(value) for pair in pairs for value in pair)
+    if error <= EQUAL * unit:
+        scaled = [difference / (unit or 1.0) for difference in differences]
+        centre, error = _with_added_cases(scaled, passed=ADDED, lost=ADDED, of=4 * ADDED)
+        centre, error = unit * centre, unit * error
+    half = student(len(pairs) - 1) * error
+    low, high = min(mean, centre - half), max(mean, centre + half)
+    if sum(abs(difference) > EQUAL * unit for difference in differences) < FEWEST_TELLING_CASES:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return _comparison(len(pairs), Effect(mean, low, high), error)
 
 
 def _comparison(cases: int, effect: Effect, error: float) -> PairedComparison:
@@ -286,7 +305,9 @@ MOST_NEEDED = 100
 FEWEST_CASES = 5
 """The minimum number of cases for an interval; fewer say almost nothing about others."""
 FEWEST_TELLING_CASES = 6
-"""The fewest cases whose interval of a difference in rates can exclude zero."""
+"""The fewest differing cases whose interval can exclude zero: five heads in a row are chance."""
+EQUAL = 1e-9
+"""The share of the largest value up to which differences are equal: the errors of computing."""
 PADDING = 0.5
 """The part of a group that is added to each cell of a table of two raters, for its interval."""
 ADDED = 0.75
