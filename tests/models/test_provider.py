@@ -297,6 +297,8 @@ def in_(seconds):
         (400, {}, {"error": {"message": "Bad schema."}}, False, None),
         (401, {}, {"error": {"message": "Wrong key."}}, False, None),
         (404, {}, {"error": {"message": "No such model."}}, False, None),
+        (301, {"Location": "https://api.example.com/v1"}, "", False, None),
+        (307, {}, "", False, None),
     ],
 )
 def test_failure_is_one_attempt_and_says_whether_to_retry(
@@ -322,6 +324,11 @@ def test_failure_is_one_attempt_and_says_whether_to_retry(
         (401, {"error": {"code": 7}}, " failed: status_code: 401"),
         (503, "<html>busy</html>", " failed: status_code: 503"),
         (
+            308,
+            "",
+            " failed with status 308: the server redirects, which is not followed. Correct the base URL.",
+        ),
+        (
             404,
             {"error": {"message": "There is no gpt-6-lunar.", "code": "model_not_found"}},
             " failed with status 404: There is no gpt-6-lunar. Did you mean 'openai:gpt-6-luna'?",
@@ -334,7 +341,9 @@ def test_failure_quotes_the_provider(server, status, body, message):
         run_sync(ProviderModel("openai-chat:gpt-6-lunar")(asked()))
 
 
-@pytest.mark.parametrize("body", ["{not JSON", "<html>hello</html>", "", {"object": "something else"}])
+@pytest.mark.parametrize(
+    "body", ["{not JSON", "<html>hello</html>", "", {"object": "something else"}, "[" * 100_000]
+)
 def test_invalid_http_reply(server, body):
     server.answers = [(200, {}, body)]
     with pytest.raises(ModelError) as caught:

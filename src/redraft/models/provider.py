@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from redraft._codec import from_json
 from redraft._hints import keyword_hints
-from redraft._texts import estimate_tokens
+from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import ThoughtFilter
 from redraft._validation import checked_price
 from redraft.errors import ConfigError, MissingExtraError, ModelError
@@ -522,6 +522,14 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
     # No reply at all, such as a body that is not JSON.
     if not isinstance(error, exceptions.ModelAPIError):
         return ModelError(f"{name} sent an invalid reply: {error}", retryable=True, unusable_reply=True)
+    if (redirect := _redirect_in(error)) is not None:
+        status, place = redirect
+        return ModelError(
+            f"{name} failed with status {status}: the server redirects{place}, which is not followed. "
+            "Correct the base URL.",
+            status=status,
+            retryable=False,
+        )
     status = error.status_code if isinstance(error, exceptions.ModelHTTPError) else None
     retryable = status is None or status in _RETRYABLE or status >= _SERVER_ERROR
     # An exhausted quota is a 429, too, but waiting does not help.
@@ -534,6 +542,21 @@ def model_error(name: str, error: AgentRunError) -> ModelError:
         retry_after=error.retry_after,
         over_quota=isinstance(error, exceptions.ModelQuotaExceededError),
     )
+
+
+def _redirect_in(error: BaseException) -> tuple[int, str] | None:
+    """The status of a redirect behind an error, and where it leads, in words."""
+    cause: BaseException | None = error
+    while cause is not None:
+        status: object = getattr(cause, "status_code", None)
+        if isinstance(status, int) and _REDIRECTS <= status < _CLIENT_ERROR:
+            location = getattr(getattr(cause, "response", None), "headers", {}).get("location")
+            return status, f" to {short_repr(location)}" if location else ""
+        cause = cause.__cause__
+    return None
+
+
+_REDIRECTS, _CLIENT_ERROR = 300, 400
 
 
 def _reason(error: ModelAPIError) -> str:

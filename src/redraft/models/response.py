@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from redraft._thoughts import without_blank_start, without_thoughts
+from redraft._validation import MOST
 from redraft.errors import ModelError, unusable_reply
 
 if TYPE_CHECKING:
@@ -305,14 +306,18 @@ def _repair_chat(reply: Any, model: str) -> None:
     reply.choices = [choice for choice in reply.choices or () if choice is not None]
     is_whole = isinstance(reply, ChatCompletion)
     if is_whole:
-        reply.object, reply.created = "chat.completion", reply.created or 0
+        reply.object, reply.created = "chat.completion", _moment(reply.created)
         if not reply.choices:
             reply.choices = [Choice.model_construct(message=None, finish_reason=None, logprobs=None)]
     choices: list[Any] = reply.choices
     for index, choice in enumerate(choices):
         raise_error(getattr(choice, "error", None), model)
         choice.index = getattr(choice, "index", None) or index
-        choice.finish_reason = getattr(choice, "finish_reason", None) or None
+        reason = getattr(choice, "finish_reason", None)
+        choice.finish_reason = reason if reason and isinstance(reason, str) else None
+        tokens = getattr(getattr(choice, "logprobs", None), "content", None)
+        if not isinstance(tokens, list) or None in tokens:
+            choice.logprobs = None
         kind: Any = ChatCompletionMessage if is_whole else ChoiceDelta
         key = "message" if is_whole else "delta"
         message: Any = getattr(choice, key, None)
@@ -320,6 +325,9 @@ def _repair_chat(reply: Any, model: str) -> None:
             setattr(choice, key, message := kind.model_construct(role="assistant", content=None))
         if is_whole:
             message.role = "assistant"
+            message.annotations = _objects(getattr(message, "annotations", None))
+        if not isinstance(message.tool_calls, list):
+            message.tool_calls = None
         if message.tool_calls:
             message.tool_calls = [
                 call for call in message.tool_calls if getattr(call, "function", None) is not None
@@ -345,11 +353,31 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
         setattr(usage, key, value)
     if total is None:
         usage.total_tokens = getattr(usage, read) + getattr(usage, written)
+    for key in ("prompt_tokens_details", "completion_tokens_details"):
+        if isinstance(getattr(usage, key, None), list):  # PHP writes an empty object so
+            setattr(usage, key, None)
 
 
 def _count(tokens: Any) -> Any:
-    """A number of tokens; None for a negative number, which means nothing."""
-    return None if isinstance(tokens, int | float) and tokens < 0 else tokens
+    """A number of tokens; None for a number that means nothing, such as a negative one."""
+    if not isinstance(tokens, int | float):
+        return tokens
+    return round(tokens) if 0 <= tokens <= MOST else None
+
+
+def _moment(seconds: Any) -> int:
+    """The time of a reply, in seconds since 1970; 0 if it can't be read."""
+    is_number = isinstance(seconds, int | float)
+    return int(seconds) if is_number and 0 <= seconds <= _LATEST else 0
+
+
+_LATEST = 253_402_300_799
+"""The end of the year 9999, which is the latest time of Python."""
+
+
+def _objects(items: Any) -> Any:
+    """The objects of a list; None for anything else."""
+    return [item for item in items if hasattr(item, "type")] if isinstance(items, list) else None
 
 
 def _is_known(item: Any) -> bool:
@@ -509,6 +537,12 @@ def _sentence(message: object) -> str:
     return str(message or "").strip().rstrip(".")
 
 
+_UNREADABLE = (
+    *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError),
+    RecursionError,  # JSON that is nested too deeply
+)
+
+
 @contextmanager
 def reading(name: str, model: Model) -> Generator[None]:
     """Raise errors that are sent with status 200, and a retryable `ModelError` for unreadable replies."""
@@ -516,7 +550,7 @@ def reading(name: str, model: Model) -> Generator[None]:
     token = _call.set(_Call(name))
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError) as error:
+    except _UNREADABLE as error:
         while (inner := getattr(model, "wrapped", None)) is not None:
             model = inner
         if type(model).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
