@@ -29,7 +29,9 @@ def first(idempotency_key):
 def second(idempotency_key):
     note("second", idempotency_key)
     time.sleep(0.3)
-    if Path("done.jsonl").read_text().count('"second"') == 2:
+    lines = map(json.loads, Path("done.jsonl").read_text().splitlines())
+    is_second_cycle = len({line["key"] for line in lines if line["what"] == "second"}) == 2
+    if is_second_cycle and not Path("reached").exists():
         Path("reached").write_text(str(os.getpid()))
         time.sleep(60)
 
@@ -52,8 +54,8 @@ fleet = Fleet(
 """
 
 
-def wait_until(is_so, seconds, workers):
-    deadline = time.monotonic() + seconds
+def wait_until(is_so, workers):
+    deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline, workers.said()
         assert all(worker.poll() is None for worker in workers.running), workers.said()
@@ -79,24 +81,22 @@ def test_a_cycle_of_a_killed_worker_goes_on_elsewhere_and_none_overlap(postgres,
     try:
         for _ in range(2):
             workers.run("worker", "beat:fleet", "--concurrency", "2")
-        wait_until((tmp_path / "reached").exists, 60, workers)
+        wait_until((tmp_path / "reached").exists, workers)
         # In the second action of the second cycle: its job holds the lease.
         pid = int((tmp_path / "reached").read_text() or done()[-1]["pid"])
         workers.kill(next(worker for worker in workers.running if worker.pid == pid))
         before = len(done())
-        wait_until(lambda: Counter(one["what"] for one in done())["learn"] >= 4, 60, workers)
+        wait_until(lambda: Counter(one["what"] for one in done())["learn"] >= 4, workers)
     finally:
         workers.stop()
     found = done()
-    assert [one["what"] for one in found[:before]] == [*ORDER, *ORDER[:4]]
-    # The action that was under way is not known to have happened: it is carried out again, by the same key.
-    # Nothing before it is: no model is asked again, and no other action.
-    again = found[before:]
-    assert {one["pid"] for one in again}.isdisjoint({pid})
-    assert [one["what"] for one in again[:2]] == ["second", "learn"]
-    assert again[0]["key"] == found[before - 1]["key"]
-    # All cycles are whole and follow one another, although two jobs are carried out at once.
-    rest = [one["what"] for one in again[2:]]
-    assert rest == (ORDER * len(rest))[: len(rest)]
-    firsts = [one["key"] for one in found if one["what"] == "first"]
+    # The call that was under way is not known to have happened: it is made again, by the same key. On a busy
+    # machine, this can also happen to a worker that was silent for two seconds. No earlier call is repeated,
+    # all cycles are whole, and they follow one another, although two jobs are carried out at once.
+    calls = [(one["what"], one["key"]) for one in found]
+    steps = [call for call, before in zip(calls, [None, *calls], strict=False) if call != before]
+    assert [what for what, _ in steps] == (ORDER * len(steps))[: len(steps)]
+    firsts = [key for what, key in steps if what == "first"]
     assert len(set(firsts)) == len(firsts)
+    assert pid not in {one["pid"] for one in found[before:]}
+    assert any((one["what"], one["key"]) == steps[8] and one["pid"] != pid for one in found)
