@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redraft._texts import as_text
 from redraft.errors import ConfigError
@@ -92,7 +92,8 @@ async def _own_lessons(record: RunRecord, library: Lessons, store: Store) -> lis
 async def _teaches(run_id: str, lesson: Lesson, store: Store) -> bool:
     """Whether the correction of a run is in force and taught a lesson."""
     stored = await store.get(RUN, run_id)
-    return stored is not None and (stored.data.get("correction") or {}).get("lesson") == lesson.id
+    correction: dict[str, Any] = {} if stored is None else stored.data.get("correction") or {}
+    return correction.get("lesson") == lesson.id
 
 
 @asynccontextmanager

@@ -83,13 +83,14 @@ def edited(text: str, name: str) -> str:
             raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
         try:
             after = path.read_bytes()
-            problem = f"The editor {command[0]!r} exited with code {code}" if code else ""
-            if not problem:
-                return after.decode("utf-8", "surrogatepass")
         except OSError as error:
             raise ConfigError(f"The edited text can't be read: {error}.") from error
-        except UnicodeDecodeError as error:
-            problem = f"The edited text is not UTF-8 ({error.reason})"
+        problem = f"The editor {command[0]!r} exited with code {code}"
+        if not code:
+            try:
+                return after.decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError as error:
+                problem = f"The edited text is not UTF-8 ({error.reason})"
         stays = "" if after == before else f" Your text is in {str(_rescued(after, name))!r}."
         raise ConfigError(f"{problem}, so nothing was changed.{stays}")
 
