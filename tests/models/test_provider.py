@@ -151,6 +151,20 @@ def test_invalid_name(name, error, message, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://example.com", "127.0.0.1:8000", "http:///v1", "http://[::1", "http://127.0.0.1:99999/v1"),
+        *("   ", "http://127.0.0.1:x/v1", "localhost"),
+    ],
+)
+def test_an_invalid_base_url_is_named(url, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
+    with pytest.raises(ConfigError, match="The base URL of the model 'openai-chat:m'"):
+        ProviderModel("openai-chat:m")
+
+
+@pytest.mark.parametrize(
     ("missing", "name", "error", "message"),
     [
         ("pydantic_ai.providers", "anthropic:x", MissingExtraError, r"pip install 'redraft\[anthropic\]'"),

@@ -375,9 +375,9 @@ class ProjectTools:
             result = await work
         except ChangedRunError as error:
             raise ConfigError(
-                f"The attempt {run_id!r} has been judged with another output or other criteria; get_run shows "
-                "its verdict. To have a new output judged, call start_task again with the same task, and "
-                "finish that attempt."
+                f"The attempt {run_id!r} has been judged with another output or other criteria; get_run "
+                "shows its verdict. To have a new output judged, call start_task again with the same task, "
+                "and finish that attempt."
             ) from error
         due = () if advisor is None else await advisor.lessons.due()
         kind = next((entry.kind for entry in due if entry.run_id == run_id), "")

@@ -253,7 +253,7 @@ class Tally:
         self.unpriced = set(map(str, state.get("unpriced", ())))
         self.estimated_tokens, self.cut_off = int(state["estimated_tokens"]), int(state.get("cut_off", 0))
         overlong = state.get("overlong")
-        self.overlong = None if overlong is None else (overlong[0], overlong[1])
+        self.overlong = None if overlong is None else (int(overlong[0]), int(overlong[1]))
         if state["exhausted"] is None:
             return
         reason = ConvergenceReason(state["exhausted"])

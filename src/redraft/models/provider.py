@@ -8,6 +8,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from redraft._codec import from_json
@@ -628,9 +629,32 @@ def _model_named(name: str) -> Model:
     def infer() -> Model:
         from pydantic_ai.models import infer_model  # noqa: PLC0415 (loaded by now)
 
-        return infer_model(name)
+        try:
+            model = infer_model(name)
+        except Exception as error:
+            if type(error).__name__ != "InvalidURL":  # of whichever HTTP client the provider's client uses
+                raise
+            raise ConfigError(f"The base URL of the model {name!r} can't be read: {error}.") from error
+        if _is_a(model, *_WITH_BASE_URL) and not _is_http(model.base_url):
+            raise ConfigError(
+                f"The base URL of the model {name!r} is {model.base_url!r}; expected one such as "
+                "'http://127.0.0.1:8000/v1'."
+            )
+        return model
 
     return named(name, infer)
+
+
+_WITH_BASE_URL = ("OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel")
+
+
+def _is_http(url: str | None) -> bool:
+    """Whether a URL has the scheme http or https, a host, and a valid port."""
+    try:
+        parts = urlsplit(url or "")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def named(name: str, infer: Callable[[], T]) -> T:
