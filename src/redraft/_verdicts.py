@@ -354,31 +354,38 @@ def _choice(value: Any) -> Choice | None:
     expected = "a Choice whose {} is {}"
     if not isinstance(choice.detail, str):
         raise TypeError(expected.format("detail", "a text"))
-    numbers, rejected, usage = choice.numbers or {}, choice.rejected or (), choice.usage or {}
+    numbers: Any = choice.numbers or {}
+    rejected: Any = choice.rejected or ()
+    usage: Any = choice.usage or {}
     if not isinstance(numbers, Mapping):
         raise TypeError(expected.format("numbers", "a mapping"))
     if not isinstance(rejected, list | tuple) or not all(
-        isinstance(version, ReflectionVersion) for version in rejected
+        isinstance(version, ReflectionVersion) for version in cast("list[Any]", rejected)
     ):
         raise TypeError(expected.format("rejected", "a list of versions"))
     by_role = {
         role: usage_of(used) for role, used in _pairs(usage, expected.format("usage", "a mapping of roles"))
     }
-    return replace(choice, numbers=numbers, rejected=tuple(rejected), usage=by_role)
+    return replace(choice, numbers=numbers, rejected=tuple(cast("list[Any]", rejected)), usage=by_role)
 
 
 def _conversation(value: Any) -> Conversation | None:
     conversation = _instance_of(Conversation)(value)
     if conversation is None:
         return None
-    messages, reflections = conversation.messages or [], conversation.reflections or ()
+    messages: Any = conversation.messages or []
+    reflections: Any = conversation.reflections or ()
     if not isinstance(messages, list | tuple):
         raise TypeError("a Conversation whose messages are a list")
     if not isinstance(reflections, list | tuple) or not all(
-        isinstance(reflection, Reflection) for reflection in reflections
+        isinstance(reflection, Reflection) for reflection in cast("list[Any]", reflections)
     ):
         raise TypeError("a Conversation whose reflections are a list of Reflection")
-    return replace(conversation, messages=list(messages), reflections=tuple(reflections))
+    return replace(
+        conversation,
+        messages=list(cast("list[Any]", messages)),
+        reflections=tuple(cast("list[Any]", reflections)),
+    )
 
 
 def _own_evaluation(value: Any) -> ReflectionEvaluation | None:

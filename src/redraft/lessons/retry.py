@@ -158,9 +158,9 @@ class _Attempt:
     def mistake(self, feedback: str) -> Mistake:
         """The failure, for finding lessons about it; `feedback` states it already."""
         result = self.result
-        if self.verdict is None or (result is not None and result.error is not None):
-            error = self.error or (result and result.error)
-            return Mistake((named_error(error),), stated=(feedback,))
+        error = self.error or (result and result.error)
+        if self.verdict is None or error is not None:
+            return Mistake((named_error(error),) if error else (), stated=(feedback,))
         evaluation = self.verdict.for_writer()
         named = (
             *(evaluation.unmet or ()),

@@ -326,15 +326,16 @@ def _repair_chat(reply: Any, model: str) -> None:
         if is_whole:
             message.role = "assistant"
             message.annotations = _objects(getattr(message, "annotations", None))
-        if not isinstance(message.tool_calls, list):
-            message.tool_calls = None
-        if message.tool_calls:
-            message.tool_calls = [
-                call for call in message.tool_calls if getattr(call, "function", None) is not None
+        tool_calls: Any = message.tool_calls
+        if isinstance(tool_calls, list) and tool_calls:
+            calls: list[Any] = [
+                call for call in cast("list[Any]", tool_calls) if getattr(call, "function", None) is not None
             ]
-            for number, call in enumerate(message.tool_calls):
+            for number, call in enumerate(calls):
                 if not is_whole and call.index is None:
                     call.index = number
+            tool_calls = calls
+        message.tool_calls = tool_calls if isinstance(tool_calls, list) else None
 
 
 def _repair_usage(reply: Any, read: str, written: str) -> None:
@@ -377,7 +378,9 @@ _LATEST = 253_402_300_799
 
 def _objects(items: Any) -> Any:
     """The objects of a list; None for anything else."""
-    return [item for item in items if hasattr(item, "type")] if isinstance(items, list) else None
+    if not isinstance(items, list):
+        return None
+    return [item for item in cast("list[object]", items) if hasattr(item, "type")]
 
 
 def _is_known(item: Any) -> bool:
