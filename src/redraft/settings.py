@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -175,10 +176,14 @@ def hooks_folder(project: Path) -> Path | None:
     """The folder for the data of hooks, in `REDRAFT_HOME` or `.redraft`; None if `REDRAFT_HOME` is empty.
 
     `home` in `redraft.toml` doesn't count: an agent that may change this file must not move the criteria by
-    which it is judged.
+    which it is judged. Projects that share an absolute home have a folder each.
     """
     home = in_environment("home", "REDRAFT_HOME")
-    return None if home == "" else project / (home or DEFAULT_HOME) / "hooks"
+    if home == "":
+        return None
+    folder = Path(home or DEFAULT_HOME)
+    suffix = f"-{sha256(os.fsencode(project)).hexdigest()[:16]}" if folder.is_absolute() else ""
+    return project / folder / f"hooks{suffix}"
 
 
 def cache_folder() -> Path:

@@ -695,6 +695,20 @@ def test_sessions_are_stored_where_the_settings_file_cannot_say(project, monkeyp
     assert "blocked turns can't be counted" in stop()[1]
 
 
+def test_projects_that_share_a_home_have_sessions_and_accepted_criteria_of_their_own(
+    project, tmp_path_factory, monkeypatch
+):
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path_factory.mktemp("home")))
+    other = repository(tmp_path_factory.mktemp("other"))
+    (other / "criteria.yaml").write_text(WEAKER, "utf-8")
+    for folder, decision in ((project, "block"), (other, None)):
+        monkeypatch.chdir(folder)
+        assert begin(f"in {folder}").get("systemMessage") is None
+        edit(folder, "print(1)\n")()
+        answer, said = stop(session=f"in {folder}")
+        assert (answer.get("decision"), said) == (decision, "")
+
+
 def test_without_git(project, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert "git can't be run" in stop()[1]

@@ -177,9 +177,7 @@ def _project(where: str, agent: str = "", session: str = "") -> Path:
         above += filter(None, [main_checkout(folders[0])])
     for folder in above if session else ():
         state = hooks_folder(folder)
-        if state is None or not state.is_relative_to(folder):  # `REDRAFT_HOME` is empty or absolute
-            continue
-        if (state / f"{key_of(agent, session)}.json").is_file():
+        if state is not None and (state / f"{key_of(agent, session)}.json").is_file():
             return folder
     for folder in folders:
         if (project_folder(folder) / SETTINGS_FILE).is_file():
