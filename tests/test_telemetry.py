@@ -43,6 +43,7 @@ from redraft.loop import Journalled, Retry
 from redraft.models.provider import ProviderModel
 from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskReflection, Trial
 from redraft.telemetry import instrument, uninstrument
+from redraft.text.characters import is_well_formed
 from support.http_server import serving
 from support.pages import Page
 from support.tool_agents import Actor, call
@@ -234,6 +235,20 @@ def test_what_is_reported_can_be_encoded(collected):
     assert "No \ufffd here." in overall["gen_ai.evaluation.explanation"]
 
 
+def test_every_name_is_reported_without_lone_surrogates(collected):
+    actor = Actor([call("population", "id-\ud83d", city="Paris"), "2100000."])
+    counting(actor.model, keep=False, name="Ann\ud83d", criterion="right \ud83d").run_sync("How many people?")
+    assert "invoke_agent Ann\ufffd" in collected.tree()
+    reported = [
+        *((span.name, span.attributes) for span in collected.spans),
+        *((name, attributes) for _, name, attributes in collected.events()),
+        *((name, point.attributes) for name, points in collected.points().items() for point in points),
+    ]
+    texts = [text for name, attributes in reported for text in (name, *attributes.values())]
+    assert {"Ann\ufffd", "id-\ufffd", "right \ufffd"} <= {*texts}
+    assert [text for text in texts if isinstance(text, str) and not is_well_formed(text)] == []
+
+
 def test_a_failed_step_is_reported_without_its_message(collected):
     failures = [ModelError("the plan", retryable=True)]
 
@@ -357,10 +372,10 @@ def population(city: str) -> int:
     return 2_100_000
 
 
-def counting(actor_model, **options):
-    criterion = QualityCriterion("right", evaluator="regex", evaluator_config={"pattern": "2100000"})
+def counting(actor_model, name="counter", criterion="right", **options):
+    criterion = QualityCriterion(criterion, evaluator="regex", evaluator_config={"pattern": "2100000"})
     pattern = ReflectionPattern(quality_criteria=[criterion])
-    return Agent(ProviderModel(actor_model), tools=[population], pattern=pattern, name="counter", **options)
+    return Agent(ProviderModel(actor_model), tools=[population], pattern=pattern, name=name, **options)
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["instrument", "uninstrument"]
 
 R = TypeVar("R")
+V = TypeVar("V")
 
 # The names of the GenAI conventions, as of this version; they are in development, and the names of the Python
 # package move with them.
@@ -248,8 +249,9 @@ class _OpenTelemetry:
     recorders: tuple[Mapping[str, Callable[..., None]], ...]
 
     def count(self, metric: str, amount: float, attributes: Mapping[str, str], /) -> None:
+        encodable = _encodable(attributes)
         for recorders in self.recorders:
-            recorders[metric](amount, attributes)
+            recorders[metric](amount, encodable)
 
     async def operation(
         self,
@@ -347,9 +349,9 @@ class _OpenTelemetry:
         self, name: str, attributes: dict[str, AttributeValue], links: Sequence[Link] = ()
     ) -> AbstractContextManager[Span]:
         return self.tracer.start_as_current_span(
-            name,
+            well_formed(name),
             kind=SpanKind.INTERNAL,
-            attributes=attributes,
+            attributes=_encodable(attributes),
             links=links,
             record_exception=False,  # its message may quote an output
             set_status_on_exception=False,
@@ -401,7 +403,7 @@ class _OpenTelemetry:
 
     def _report_draft(self, span: Span, name: str, draft: Draft[Any], *, is_replayed: bool) -> None:
         if draft.model:
-            span.set_attribute(RESPONSE_MODEL, draft.model)
+            span.set_attribute(RESPONSE_MODEL, well_formed(draft.model))
         if (scope := _scope.get()) is not None:
             scope.drafts[_candidate(name)], scope.reported = span, draft.evaluation
         if not is_replayed and not _candidate(name):  # the usage of candidates is in that of their choice
@@ -446,7 +448,7 @@ class _OpenTelemetry:
         record = LogRecord(
             context=draft,
             event_name=EVALUATION_EVENT,
-            attributes=attributes,
+            attributes=_encodable(attributes),
             severity_number=SeverityNumber.INFO,
         )
         self.logger.emit(record)
@@ -529,5 +531,13 @@ def _message(role: str, value: object) -> str:
 
 
 def _redacted(text: str) -> str:
-    # A secret at the cut is found whole. An exporter drops what has a lone surrogate in it.
+    # A secret at the cut is found whole.
     return redact(well_formed(text[: 2 * LONGEST])).text[:LONGEST]
+
+
+def _encodable(attributes: Mapping[str, V]) -> dict[str, V]:
+    """Attributes without lone surrogates: an exporter would drop the whole span, event or metric."""
+    return {
+        name: cast("V", well_formed(value)) if isinstance(value, str) else value
+        for name, value in attributes.items()
+    }
