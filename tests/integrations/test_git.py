@@ -201,6 +201,19 @@ def test_no_mark_in_the_index_hides_a_change(tree, flag):
     assert tree.files().texts == {"prices.py": AFTER}
 
 
+@pytest.mark.parametrize("place", [".gitignore", ".git/info/exclude"])
+def test_an_ignored_file_is_judged_once_it_is_added(tree, place):
+    (tree.folder / place).parent.mkdir(exist_ok=True)
+    baseline = tree.baseline()
+    write(tree, place, "hidden.py\n")
+    write(tree, "hidden.py", AFTER)
+    assert "hidden.py" not in tree.files(baseline).texts
+    git(tree.folder, "add", "--force", "hidden.py")
+    assert tree.files(baseline).texts["hidden.py"] == tree.staged_files().texts["hidden.py"] == AFTER
+    commit(tree)
+    assert tree.files(baseline).texts["hidden.py"] == AFTER
+
+
 def test_a_replaced_commit_hides_no_change(tree):
     write(tree, "prices.py", AFTER)
     git(tree.folder, "add", ".")
