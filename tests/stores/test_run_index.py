@@ -197,6 +197,19 @@ def test_runs_are_found_by_id_prefix(store):
     assert found(store, prefixes=("a%", "b", "x")) == ["b", "a%"]
 
 
+ODD_IDS = [r"C:\x", r"a\u0041", r"a\b", 'say "a"', "é/100%"]
+
+
+def test_runs_and_their_expenses_are_found_by_ids_of_any_characters(store):
+    costs = [expense(NOTE_COST, f"{number}", run_id=run_id) for number, run_id in enumerate(ODD_IDS)]
+    strange = expense(NOTE_COST, "strange", run_id=HOSTILE)
+    asyncio.run(keep(store, *(record(row(run_id)) for run_id in ODD_IDS), *costs, strange))
+    assert found(store) == ODD_IDS[::-1]
+    assert found(store, {"run_id": (ODD_IDS[0],)}) == [ODD_IDS[0]]
+    of_writer = ExpenseGroup(DAY, "writer", "", "t1")
+    assert expenses(store, NOTE_COST) == {of_writer: Totals(len(ODD_IDS)), ExpenseGroup(DAY): Totals(1)}
+
+
 def test_runs_of_another_space_are_not_seen(open_store):
     ours, theirs = open_store("ours"), open_store("theirs")
     asyncio.run(keep(ours, record(row("a"), Share("role", "writing"))))

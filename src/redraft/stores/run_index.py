@@ -491,7 +491,8 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
         table = _TABLES[row.kind]
         statements = [(table.delete, key)]
         if (entry := table.read(data)) is not None:
-            columns = dict(zip(table.columns, map(_to_column, entry.to_data()), strict=True))
+            values = zip(table.columns.items(), entry.to_data(), strict=True)
+            columns = {name: _to_column(value, kind) for (name, kind), value in values}
             statements.append((table.put, columns | key))
         return statements
     run = RunRow.of(row.key, _time(row.created_at), data)
@@ -519,6 +520,7 @@ def removals(space: str, kind: str, key: str) -> list[tuple[str, dict[str, Any]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
+    "key": (str,),
     "bool": (bool,),
     "int": (int,),
     "time": (int,),
@@ -539,7 +541,7 @@ _SHARE = {"facet": "str", "value": "str", **_SPENT_COLUMNS}
 """The columns of a share, in the order in which records list them."""
 _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
-_QUERIED = {"run_id": "str", **_COLUMNS, "day": "date"}
+_QUERIED = {"run_id": "key", **_COLUMNS, "day": "date"}
 """Columns that a query may name, each with its kind."""
 _SUMS = tuple(total.name for total in fields(Totals))
 
@@ -579,8 +581,13 @@ def _check_group(by: str) -> None:
         raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, groups)}")
 
 
-def _to_column(value: Any) -> Any:
-    """Convert a value for the database; text is escaped as in JSON, since some reject NUL and surrogates."""
+def _to_column(value: Any, kind: str = "") -> Any:
+    """Convert a value for the database; text is escaped as in JSON, since some reject NUL and surrogates.
+
+    A `key` stays as it is, to be compared with keys of records; it is empty if it can't be the id of a run.
+    """
+    if kind == "key":
+        return value if value.isprintable() else ""
     if isinstance(value, str):
         return json_text(value)[1:-1]
     if isinstance(value, date):
@@ -605,7 +612,7 @@ def _from_column(value: Any, kind: str) -> Any:
 
 def _row(values: Sequence[Any]) -> RunRow:
     columns = dict(zip(RUN_COLUMNS, values, strict=True))
-    run_id, created_at = _from_column(columns["run_id"], "str"), _from_column(columns["created_at"], "time")
+    run_id, created_at = _from_column(columns["run_id"], "key"), _from_column(columns["created_at"], "time")
     read = {name: _from_column(columns[name], kind) for name, kind in _COLUMNS.items()}
     criteria = {
         name: (_checked(first, "float | None"), _checked(best, "float | None"))
@@ -733,7 +740,7 @@ _USES = _Table.of(
 _EXPENSES = _Table.of(
     "expenses",
     Expense,
-    {"at": "time", "run_id": "str", **_SPENT_COLUMNS},
+    {"at": "time", "run_id": "key", **_SPENT_COLUMNS},
 )
 _TABLES = {LESSON_USE: _USES, NOTE_USE: _USES, CYCLE: _EXPENSES, NOTE_COST: _EXPENSES}
 INDEXED = (RUN, *_TABLES)
@@ -754,7 +761,7 @@ def columns_of(table: str, types: Mapping[str, str]) -> str:
             **_SHARE,
         },
         "uses": {**of_key, **_USES.columns, "subject": "key", "run_id": "key"},
-        "expenses": {**of_key, **_EXPENSES.columns, "run_id": "key"},
+        "expenses": {**of_key, **_EXPENSES.columns},
     }[table]
     nullable = " | None"
     return ", ".join(
