@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
+from typing import TypedDict
 
 import pytest
 from genai_prices import Usage, calc_price
@@ -148,6 +150,38 @@ def test_a_run_goes_on_in_another_process_that_has_no_checkpoints():
     assert [one.type for one in second.seen[0]] == ["human", "ai", "tool", "ai", "human"]
 
 
+def die(_):
+    raise Killed
+
+
+def test_a_killed_version_starts_over_in_a_thread_of_its_own(saver):
+    store = MemoryStore()
+    first = Shop(looks(), saver=saver)
+    first.looked = SimpleNamespace(append=die)
+    with pytest.raises(Killed):
+        reflecting(first.graph, pattern=pattern(), keep=store).run_sync("How much?", run_id="r1")
+    second = Shop(says("There are 7."), saver=saver)
+    result = reflecting(second.graph, pattern=pattern(), keep=store).run_sync("How much?", run_id="r1")
+    assert result.best_output == "There are 7."
+    assert [one.type for one in second.seen[0]] == ["human"]
+
+
+def replied(*messages):
+    """A graph without a reducer, whose only node ends with these messages."""
+    graph = StateGraph(TypedDict("Plain", {"messages": list}))
+    graph.add_node("answer", lambda state: {"messages": [*state["messages"], *messages]})
+    graph.add_edge(START, "answer")
+    return reflecting(graph.compile(), pattern=pattern(), keep=False)
+
+
+def test_messages_may_be_in_any_form_of_langchain():
+    result = replied({"role": "assistant", "content": "There are 7."}).run_sync("How much?")
+    assert result.best_output == "There are 7."
+    assert [one["type"] for one in result.history.versions[0].conversation.messages] == ["human", "ai"]
+    with pytest.raises(UnfinishedError, match="came to no answer"):
+        replied(7).run_sync("How much?")
+
+
 def test_text_and_the_events_of_the_graph_pass_through(saver):
     shop = Shop(says("Some tea."), says("There are 7."), saver=saver)
     theirs, texts = [], {}
@@ -281,6 +315,13 @@ def test_impossible_options_are_refused_before_anything_is_spent():
         reflecting("shop")
     with pytest.raises(ConfigError, match="'thread_id' can't be set"):
         agent.with_options(config={"configurable": {"thread_id": "mine"}})
+    assert agent.with_options(config={"configurable": None}).name == "shop"
+    with pytest.raises(ConfigError, match="output must be a function that is not async"):
+        reflecting(shop.graph, output=asyncio.sleep)
+    with pytest.raises(ConfigError, match="on_event must be a function that is not async"):
+        agent.with_options(on_event=asyncio.sleep)
+    with pytest.raises(ConfigError, match="history must be a list"):
+        agent.with_options(history="Hello.")
     with pytest.raises(ConfigError, match="its framework takes by itself"):
         reflecting(shop.graph, pattern=pattern(reflect_on_error=True))
     with pytest.raises(ConfigError, match="prompts of their own"):

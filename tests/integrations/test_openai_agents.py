@@ -214,11 +214,14 @@ def test_text_and_the_events_of_the_sdk_pass_through():
     assert looked == ["tea"]
 
 
-def test_a_revision_goes_on_with_the_agent_that_answered():
+@pytest.mark.parametrize("handing", [lambda agent: agent, agents.handoff])
+def test_a_revision_goes_on_with_the_agent_that_answered(handing):
     looks = [assistant_message("Some.")], [assistant_message("There are 7.")]
     clerk = agents.Agent(name="clerk", model=ScriptedModel(looks, default_usage=USAGE))
     handoff = [function_call("transfer_to_clerk", {}, call_id="h1")]
-    desk = agents.Agent(name="desk", model=ScriptedModel([handoff], default_usage=USAGE), handoffs=[clerk])
+    model = ScriptedModel([handoff], default_usage=USAGE)
+    desk = agents.Agent(name="desk", model=model, handoffs=[handing(clerk)])
+    clerk.handoffs = [handing(desk)]
     result = reflecting(desk, pattern=pattern(), keep=False).run_sync("How much?")
     assert result.best_output == "There are 7."
     assert result.token_usage.requests == 3
@@ -394,6 +397,10 @@ def test_impossible_options_are_refused_before_anything_is_spent():
         reflecting(agent, pattern=pattern(reflect_on_error=True))
     with pytest.raises(ConfigError, match="instructions of its own"):
         reflecting(agent, pattern=pattern()).variant(system_prompt="Be rude.")
+    with pytest.raises(ConfigError, match="history must be a list"):
+        reflecting(agent, pattern=pattern()).with_options(history="Hello.")
+    with pytest.raises(ConfigError, match="on_event must be a function that is not async"):
+        reflecting(agent, pattern=pattern()).with_options(on_event=asyncio.sleep)
     assert reflecting(agent, pattern=pattern()).definition["tools"] == ("stock",)
     assert not model.calls
 

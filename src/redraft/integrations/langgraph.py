@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
+from uuid import uuid4
 
 from redraft._hints import keyword_hints
 from redraft._steps import step_context
 from redraft._texts import estimate_tokens, named_error
+from redraft._validation import check_function
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.loop.pattern import pattern_with
@@ -22,6 +24,7 @@ try:
         AIMessageChunk,
         BaseMessage,
         HumanMessage,
+        convert_to_messages,
         messages_from_dict,
         messages_to_dict,
     )
@@ -71,7 +74,8 @@ def reflecting(
     `judge` is the model for criteria that need one, by default the model of the settings. Arguments override
     the pattern. Runs are stored under `name`, by default the graph's own name.
 
-    Raises `ConfigError` for anything but a compiled graph with `messages`, and for a pattern that can't work.
+    Raises `ConfigError` for anything but a compiled graph with `messages`, an async `output`, and a pattern
+    that can't work.
     """
     if not isinstance(graph, Pregel):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(f"reflecting takes a compiled graph of LangGraph, got {graph!r}.")
@@ -81,6 +85,7 @@ def reflecting(
             f"The state of the graph {graph.get_name()!r} has no 'messages' to add a critique to, only "
             f"{', '.join(channels)}."
         )
+    check_function("output", output)
     return GraphAgent(
         GraphAdapter(graph, output or answer_of),
         type(graph).__name__,
@@ -103,7 +108,7 @@ def reflecting(
 def answer_of(state: Mapping[str, Any]) -> Any:
     """The answer in a final state: a structured response, else the text of the last message."""
     answer = state.get("structured_response")
-    return state["messages"][-1].text if answer is None else answer
+    return convert_to_messages(state["messages"])[-1].text if answer is None else answer
 
 
 class GraphAgent(AdaptedAgent[Any]):
@@ -124,7 +129,7 @@ class GraphAgent(AdaptedAgent[Any]):
         `on_event` is called with the mode and the data of each streamed event. None removes an option. A new
         `config` replaces the earlier `config` as a whole.
         """
-        if config is not UNCHANGED and "thread_id" in (config or {}).get("configurable", {}):
+        if config is not UNCHANGED and "thread_id" in ((config or {}).get("configurable") or {}):
             raise ConfigError(
                 "config: 'thread_id' can't be set, since each run has its own; pass earlier messages as "
                 "history."
@@ -175,7 +180,8 @@ class GraphAdapter:
         """
         if run.task.all_images:
             raise ConfigError("A graph takes text as its query; pass messages with images as `history`.")
-        place: dict[str, Any] = {"thread_id": f"{run.run_id}:{run.attempt.number}.{run.attempt.candidate}"}
+        # The thread of a killed attempt may exist already, and end with a tool call without a result.
+        place: dict[str, Any] = {"thread_id": f"{run.run_id}:{uuid4()}"}
         if messages is None:
             sent_messages: list[BaseMessage] = [*self.history, HumanMessage(prompt)]
         elif checkpoint := await self._checkpoint(run):
@@ -248,8 +254,12 @@ class FinalState:
 
     @property
     def conversation(self) -> Conversation:
-        """The messages so far, as JSON."""
-        return Conversation(messages_to_dict(self.values.get("messages", [])))
+        """The messages so far, as JSON; none if they can't be read."""
+        try:
+            messages = convert_to_messages(self.values.get("messages", []))
+        except Exception:  # noqa: BLE001 (whatever LangChain raises for what a node has written)
+            messages = []
+        return Conversation(messages_to_dict(messages))
 
 
 class GraphCalls(BaseCallbackHandler):

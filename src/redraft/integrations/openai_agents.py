@@ -226,7 +226,7 @@ class OpenAIAdapter:
     def _answering(self, run: RunContext) -> Agent[Any]:
         """The agent that answered in the version to revise: the wrapped agent, or an agent it handed off to.
 
-        It is looked up by name among the handoffs that are agents.
+        It is looked up by name among the agents that can be reached by handoffs.
         """
         memos = (version.memo for version in run.versions if version.iteration == run.attempt.base)
         memo = next(memos, None)
@@ -434,7 +434,11 @@ def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
     agents = [agent]
     for reached in agents:
         yield reached
-        agents += [other for other in reached.handoffs if isinstance(other, Agent) and other not in agents]
+        for handoff in reached.handoffs:
+            reference = getattr(handoff, "_agent_ref", None)  # of the result of `handoff(agent)`
+            to_agent = handoff if reference is None else reference()
+            if isinstance(to_agent, Agent) and all(to_agent is not other for other in agents):
+                agents.append(to_agent)
 
 
 def jsonable(items: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from redraft._hints import keyword_hints
 from redraft._steps import name_of_model
 from redraft._sync import run_sync
 from redraft._texts import short_repr
-from redraft._validation import check_list, check_name, check_text, is_number
+from redraft._validation import check_function, check_list, check_name, check_text, is_number
 from redraft.errors import ConfigError, MissingExtraError
 from redraft.loop.budget import check_prices
 from redraft.loop.conversation import conversation_verbs
@@ -539,7 +539,10 @@ class AdaptedAgent(Agent[OutputT]):
     def _with_adapter(self, *, history: Sequence[Any] | None, **options: Any) -> Self:
         """A copy of this agent whose adapter has other options; `UNCHANGED` options stay."""
         if history is not UNCHANGED:
+            check_list("history", history or ())
             options["history"] = tuple(history or ())
+        if (on_event := options.get("on_event", UNCHANGED)) is not UNCHANGED:
+            check_function("on_event", on_event)
         changes = {name: value for name, value in options.items() if value is not UNCHANGED}
         agent = copy(self)
         agent._tool_agent = replace(cast("Any", self._tool_agent), **changes)  # noqa: SLF001 (a copy of itself)
