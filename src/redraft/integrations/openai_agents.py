@@ -436,9 +436,9 @@ def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
         yield reached
         for handoff in reached.handoffs:
             reference = getattr(handoff, "_agent_ref", None)  # of the result of `handoff(agent)`
-            to_agent = handoff if reference is None else reference()
+            to_agent: Any = handoff if reference is None else reference()
             if isinstance(to_agent, Agent) and all(to_agent is not other for other in agents):
-                agents.append(to_agent)
+                agents.append(cast("Agent[Any]", to_agent))
 
 
 def jsonable(items: Sequence[Any]) -> list[Any]:
