@@ -165,6 +165,8 @@ def test_versions_with_nothing_in_common_are_shown_side_by_side(store):
         ("rollback", {"version": "2"}, 200, "Version 2 is in force", (2, False)),
         ("rollback", {"version": "first"}, 200, "Version 1 is in force", (1, False)),
         ("rollback", {"version": "9"}, 400, "There is no version '9'", (3, False)),
+        ("rollback", {"version": "9" * 5000}, 400, "There is no version '999", (3, False)),
+        ("rollback", {"version": "\u00b2"}, 400, "There is no version", (3, False)),
         ("rollback", {"version": 2}, 400, "must be a string", (3, False)),
         ("rollback", {}, 400, "must be a string", (3, False)),
         ("pin", {"version": "2"}, 200, "Version 2 is pinned", (2, False)),

@@ -97,7 +97,7 @@ class Endpoint:
 
     async def _deliver(self, agent: str, topic: str, request: Request) -> JSONResponse:
         length = request.headers.get("content-length", "")
-        if length.isdigit() and int(length[:20]) > MAX_BODY:
+        if length.isdecimal() and int(length[:20]) > MAX_BODY:
             raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes.", CLOSE)
         key, now = self._keys[agent, topic], datetime.now(UTC)
         reason = header_problem(request.headers, now)

@@ -432,6 +432,10 @@ async def find_revision(store: NoteStore, noted: NotedTask, query: str) -> Note:
     return note
 
 
+MOST_DIGITS = 9
+"""Digits of a version in a query; Python refuses to read a number of thousands of digits."""
+
+
 def find_version(noted: NotedTask, query: str) -> int:
     """The number of a version: `2` or `v2`, `first`, `last`, `now` (in force).
 
@@ -441,7 +445,8 @@ def find_version(noted: NotedTask, query: str) -> int:
         raise ConfigError("No note on this task is in force.")
     names = {"first": 1, "last": noted.run_count, "now": noted.in_force}
     number = query.removeprefix("v")
-    version = names.get(query, int(number) if number.isdecimal() else None)
+    is_number = number.isdecimal() and len(number) <= MOST_DIGITS
+    version = names.get(query, int(number) if is_number else None)
     if version is None or not 1 <= version <= noted.run_count:
         raise ConfigError(
             f"There is no version {query!r} of the notes on this task; expected 1 to {noted.run_count}, "
