@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import step_context
-from redraft._texts import copy_of, named_error, snapshot, without_addresses
+from redraft._texts import copy_of, snapshot, without_addresses
+from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
 from redraft.protocols import Attempt, RunContext

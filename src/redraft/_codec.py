@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 
 from redraft import errors
 from redraft._pointers import pointer
-from redraft._texts import named_error, readable
+from redraft._validation import named_error, readable
 from redraft.errors import (
     ConfigError,
     DamagedRecordError,

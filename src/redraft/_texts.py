@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
 
+from redraft._validation import readable
 from redraft.types import (
     Choice,
     Conversation,
@@ -144,19 +145,6 @@ def shortened(text: str, most: int) -> str:
 def clipped(text: str, most: int) -> str:
     """Shorten a text with literals to one line of at most `most` characters; line breaks are escaped."""
     return shortened(in_one_line(text), most)
-
-
-def readable(value: object, render: Callable[[Any], str] = str) -> str:
-    """The text of a value by `str` or `repr`; a note in its place if the value's class raises an error."""
-    try:
-        return render(value)
-    except Exception as error:  # noqa: BLE001 (a user's class may raise anything)
-        return f"<{type(value).__name__}, whose {render.__name__}() raises {type(error).__name__}>"
-
-
-def named_error(error: BaseException) -> str:
-    """The class and the message of an error, such as "ValueError: no number"."""
-    return f"{type(error).__name__}: {readable(error)}".removesuffix(": ")
 
 
 def short_repr(value: Any, most: int = LONGEST_REPR) -> str:

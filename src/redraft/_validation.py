@@ -1,4 +1,4 @@
-"""Check arguments, and suggest the nearest name."""
+"""Check arguments, and name values, errors and the nearest name in messages."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return "none are defined."
     listed = f"expected {'one of ' if len(names) > 1 else ''}{', '.join(map(repr, names))}."
     return f"did you mean {close[0]!r}? E{listed[1:]}" if close else listed
+
+
+def readable(value: object, render: Callable[[Any], str] = str) -> str:
+    """The text of a value by `str` or `repr`; a note in its place if the value's class raises an error."""
+    try:
+        return render(value)
+    except Exception as error:  # noqa: BLE001 (a user's class may raise anything)
+        return f"<{type(value).__name__}, whose {render.__name__}() raises {type(error).__name__}>"
+
+
+def named_error(error: BaseException) -> str:
+    """The class and the message of an error, such as "ValueError: no number"."""
+    return f"{type(error).__name__}: {readable(error)}".removesuffix(": ")
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:

@@ -10,8 +10,8 @@ from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._texts import copy_of, readable, short_repr
-from redraft._validation import MOST, is_number
+from redraft._texts import copy_of, short_repr
+from redraft._validation import MOST, is_number, readable
 from redraft.errors import OutputError
 from redraft.types import (
     NOT_REPORTED,

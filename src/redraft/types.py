@@ -13,7 +13,15 @@ from math import hypot
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, cast
 
 from redraft._hints import attribute_hints, keyword_hints
-from redraft._validation import check_choice, check_list, check_share, check_text, is_number, nearest
+from redraft._validation import (
+    check_choice,
+    check_list,
+    check_share,
+    check_text,
+    is_number,
+    named_error,
+    nearest,
+)
 from redraft._words import overlap, words_in
 from redraft.errors import ConfigError
 
@@ -1099,8 +1107,6 @@ class ReflectionResult(Generic[OutputT]):
         lines += [f"Note ({name}): {text}" for name, text in self.diagnostics.items()]
         # A budget is a stop, which the reason and the note about it explain, also when the run is replayed.
         if self.error is not None and not self.convergence_reason.is_budget:
-            from redraft._texts import named_error  # noqa: PLC0415 (it imports this module)
-
             lines.append(f"Error: {named_error(self.error)}")
         return "\n".join(lines).translate(_CONTROLS)
 

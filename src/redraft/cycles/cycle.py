@@ -11,7 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._texts import as_text, counted, named_error, shortened
+from redraft._texts import as_text, counted, shortened
+from redraft._validation import named_error
 from redraft.cycles.egress import Egress
 from redraft.cycles.mail import AgentMessage, Feedback
 from redraft.cycles.memory import Memory, MemoryChange

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
-from redraft._texts import named_error
-from redraft._validation import check_choice, is_number, nearest
+from redraft._validation import check_choice, is_number, named_error, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.gate import DailyBudget, Limit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from redraft._codec import from_record, to_json
 from redraft._steps import is_passing
-from redraft._texts import named_error
+from redraft._validation import named_error
 from redraft.cycles.agent import CycleAgent
 from redraft.errors import ConfigError, LeaseError
 from redraft.loop.agent import Agent

@@ -18,8 +18,7 @@ from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
 from redraft._tasks import end_tasks
 from redraft._telemetry import count, traced
-from redraft._texts import named_error
-from redraft._validation import check_count, is_number
+from redraft._validation import check_count, is_number, named_error
 from redraft.errors import (
     ChangedRunError,
     ClaimLostError,

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from redraft._hints import keyword_hints
 from redraft._steps import step_context
-from redraft._texts import estimate_tokens, named_error
-from redraft._validation import check_function
+from redraft._texts import estimate_tokens
+from redraft._validation import check_function, named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.loop.pattern import pattern_with

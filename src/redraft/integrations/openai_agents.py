@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._hints import keyword_hints
 from redraft._steps import OutgoingCall, call_gate, gated, step_context
-from redraft._texts import as_text, estimate_tokens, named_error
+from redraft._texts import as_text, estimate_tokens
+from redraft._validation import named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
 from redraft.loop.pattern import pattern_with

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from redraft._hints import keyword_hints
-from redraft._texts import as_text, named_error, readable
-from redraft._validation import check_choice
+from redraft._texts import as_text
+from redraft._validation import check_choice, named_error, readable
 from redraft.errors import ConfigError, ReflectionDueError, UnfinishedError
 from redraft.evaluate.evidence import tool_results
 from redraft.evaluate.requirements import missed_requirements

@@ -13,8 +13,8 @@ from redraft._calls import awaited
 from redraft._critique import render_critique
 from redraft._hints import keyword_hints
 from redraft._prompts import mistake_text
-from redraft._texts import as_text, named_error
-from redraft._validation import check_count
+from redraft._texts import as_text
+from redraft._validation import check_count, named_error
 from redraft._verdicts import evaluation_of
 from redraft.errors import ConfigError, EscalationError, ModelError
 from redraft.evaluate.requirements import missed_requirements

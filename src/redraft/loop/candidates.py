@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft._steps import step_context, step_scope
-from redraft._texts import copy_of, key_of, listed, named_error
+from redraft._texts import copy_of, key_of, listed
+from redraft._validation import named_error
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
 from redraft.loop.triggers import state_of

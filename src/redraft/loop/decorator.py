@@ -39,7 +39,8 @@ from redraft._codec import is_record, why_unrestorable
 from redraft._hints import keyword_hints, meant
 from redraft._prompts import advice_text
 from redraft._sync import run_sync
-from redraft._texts import as_text, readable, without_addresses
+from redraft._texts import as_text, without_addresses
+from redraft._validation import readable
 from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
 from redraft.loop.journal import check_keep, journalled_step

@@ -7,7 +7,8 @@ import sys
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redraft._texts import as_text, named_error
+from redraft._texts import as_text
+from redraft._validation import named_error
 from redraft.events import VersionEvaluated
 from redraft.redact.kinds import Category
 from redraft.redact.literals import secrets_of

@@ -19,7 +19,7 @@ from redraft._codec import failure_from_json, failure_to_json, from_record, to_r
 from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
 from redraft._steps import OBSERVE, direct, step_context, step_scope
-from redraft._texts import named_error
+from redraft._validation import named_error
 from redraft.errors import (
     ChangedRunError,
     ClaimLostError,

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._critique import render_feedback
-from redraft._texts import as_text, named_error
+from redraft._texts import as_text
+from redraft._validation import named_error
 from redraft._verdicts import advice_of
 from redraft.evaluate.requirements import missed_requirements
 from redraft.protocols import Mistake

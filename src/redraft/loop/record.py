@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redraft._codec import to_record
-from redraft._texts import clipped, named_error, short_repr, shortfalls
+from redraft._texts import clipped, short_repr, shortfalls
+from redraft._validation import named_error
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError, StoreError
 from redraft.loop.evidence import way_shares
 from redraft.redact.log import logger

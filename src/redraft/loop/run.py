@@ -20,13 +20,12 @@ from redraft._texts import (
     counted,
     key_of,
     listed,
-    named_error,
-    readable,
     remembering_sources,
     short_repr,
     shortfalls,
     snapshot,
 )
+from redraft._validation import named_error, readable
 from redraft._verdicts import advice_of
 from redraft.errors import (
     ChangedRunError,

@@ -51,8 +51,9 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from redraft._codec import to_json
 from redraft._prompts import mistake_text
 from redraft._steps import IMAGE_TOKENS, OutgoingCall, estimated_usage, gated, name_of_model, step_context
-from redraft._texts import as_text, estimate_tokens, named_error
+from redraft._texts import as_text, estimate_tokens
 from redraft._tokens import ReplyText
+from redraft._validation import named_error
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import answering

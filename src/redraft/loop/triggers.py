@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from redraft._critique import render_critique
 from redraft._steps import Retry, answer, direct, step_context
-from redraft._texts import as_text, named_error, scored
-from redraft._validation import check_choice, check_count, check_list, is_number
+from redraft._texts import as_text, scored
+from redraft._validation import check_choice, check_count, check_list, is_number, named_error
 from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
 from redraft.events import Reflected
 from redraft.loop.budget import NO_BUDGET, Tally

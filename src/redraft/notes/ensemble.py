@@ -14,8 +14,8 @@ from redraft._hints import keyword_hints
 from redraft._steps import direct, step_scope
 from redraft._sync import run_sync
 from redraft._telemetry import traced
-from redraft._texts import counted, named_error
-from redraft._validation import check_list, nearest
+from redraft._texts import counted
+from redraft._validation import check_list, named_error, nearest
 from redraft.errors import ConfigError, EnsembleError
 from redraft.loop.journal import RunKey, check_keep
 from redraft.loop.stream import EventStream, StreamEvent

@@ -13,7 +13,7 @@ from redraft._calls import awaited
 from redraft._codec import from_record
 from redraft._steps import answer
 from redraft._telemetry import traced
-from redraft._texts import named_error
+from redraft._validation import named_error
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.evaluate.criteria import criteria_of
 from redraft.loop.journal import Journalled

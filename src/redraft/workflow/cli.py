@@ -21,7 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json, to_record
-from redraft._texts import ago, as_text, counted, named_error, shortened
+from redraft._texts import ago, as_text, counted, shortened
+from redraft._validation import named_error
 from redraft.approvals import Approval
 from redraft.errors import (
     ConfigError,

@@ -14,8 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from redraft._calls import awaited, parameters_by_name, uncancelled
 from redraft._codec import plain_data
-from redraft._texts import named_error
-from redraft._validation import nearest
+from redraft._validation import named_error, nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
 from redraft.execution import Script, ScriptRunner

@@ -19,8 +19,7 @@ from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
 from redraft._steps import direct, step_context, step_scope
 from redraft._tasks import PATIENCE, end_tasks
-from redraft._texts import named_error
-from redraft._validation import nearest
+from redraft._validation import named_error, nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
 from redraft.loop.output_type import output_type_of
 from redraft.models.fallback import providers_of
