@@ -55,12 +55,12 @@ MOST = 10**12
 """The highest count: databases hold it, and also the sum of a million such counts."""
 
 
-def check_count(name: str, value: Any, least: int) -> None:
-    """Require a whole number of at least `least`; raises `ConfigError`."""
+def check_count(name: str, value: Any, least: int, most: int | None = MOST) -> None:
+    """Require a whole number from `least` to `most`; raises `ConfigError`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    if value > MOST:
-        raise ConfigError(f"{name} must be a whole number of at most {MOST:,}.")
+    if most is not None and value > most:
+        raise ConfigError(f"{name} must be a whole number of at most {most:,}.")
 
 
 MOST_CANDIDATES = 6

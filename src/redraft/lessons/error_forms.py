@@ -51,7 +51,8 @@ def missing_name(message: str) -> tuple[str, str] | None:
 _OPENING, _CLOSING = "\"'`\\[«“„\u2018", "\"'`\\]»”“\u2019"
 _START = r"(?<![\w$])(?<![\w$][.\-/])"
 """The start of a name; matching from its middle, too, would take quadratic time on hostile messages."""
-_NAME = r"[\w$]++(?:[.\-/][\w$]++)*+"
+# Python before 3.11.5 matches possessive groups wrongly; possessive classes are sound.
+_NAME = r"[\w$]++(?:[.\-/][\w$]++)*"
 _BARE = rf"{_START}(?:(?:~|\.{{1,2}})?/)?{_NAME}(?!::?[\w$])"
 
 

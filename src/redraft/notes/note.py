@@ -316,7 +316,7 @@ _END = "---"
 # line above it a heading), a fence, or equivalent HTML.
 _SIGNS = r"\-=*_\u2010-\u2015\u2043\u2212\u2500-\u257f\u2e3a\u2e3b\ufe58\ufe63\uff0a\uff0d\uff1d\uff3f"
 _STRUCTURE = re.compile(
-    rf"^(?! {{4}})[^\S\n]*+(?=[#\uff03]|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*+$)",
+    rf"^(?! {{4}})[^\S\n]*+(?=[#\uff03]|```|~~~|<!--|</?[hH][1-6rR]\b|[{_SIGNS}](?:[{_SIGNS}]|[^\S\n])*$)",
     re.MULTILINE,
 )
 # After the dash of a list item, more dashes make a rule, however far away.

@@ -298,7 +298,7 @@ class ProjectData:
         ):
             raise ConfigError(f"older_than must be a timedelta of at least 0, got {older_than!r}.")
         if max_bytes is not None:
-            check_count("max_bytes", max_bytes, 0)
+            check_count("max_bytes", max_bytes, 0, most=None)
         if max_bytes is not None and not isinstance(self._store, ManagedStore):
             raise ConfigError(f"{self._store!r} does not know its size: pass older_than only.")
         before = await self._size()
