@@ -122,14 +122,6 @@ def test_the_functions_on_the_page_read_and_write_a_database():
     assert [item for item, _ in orders("shop.db")] == ["tea", "it's; DROP TABLE orders"]
 
 
-def test_the_agent_on_the_page_orders_what_is_nearly_sold_out():
-    shop("shop.db")
-    functions = functions_in(Path("shop/functions.py"))
-    result = CycleAgent.from_file("shop/agent.yaml", functions=functions).run_cycle_sync()
-    assert result.success, result.metrics.failures
-    assert [item for item, _ in orders("shop.db")] == ["tea"]
-
-
 def test_the_source_on_the_page_cannot_write():
     shop("shop.db")
     text = Path("shop/functions.py").read_text("utf-8")
