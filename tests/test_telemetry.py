@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings, InstrumentedModel
 
@@ -692,7 +691,6 @@ def test_the_examples_of_the_page_run(monkeypatch):
         instrument_pydantic_ai=lambda: configured.append("pydantic_ai"),
     )
     monkeypatch.setitem(sys.modules, "logfire", logfire)
-    monkeypatch.setattr(PydanticAgent, "instrument_all", lambda: configured.append("all"))
     monkeypatch.setattr(
         "opentelemetry.trace.set_tracer_provider", lambda provider: None
     )  # it can be set once
@@ -708,4 +706,4 @@ def test_the_examples_of_the_page_run(monkeypatch):
             page.run(code, scope)
     finally:
         uninstrument()
-    assert configured == ["all", "logfire", "pydantic_ai"]
+    assert configured == ["logfire", "pydantic_ai"]
