@@ -576,13 +576,15 @@ class Reflection(Feature):
             folder / "memory", agent="clerk", store=store, embedder=ScriptedEmbedder(), trusted=True
         )
         hidden = owed - len(await lessons.due())
+        # A run that recalled lessons before this one was due stays without it when it is resumed.
+        has_begun = bool(await store.find("step", prefix="lamp/"))
         pattern = ReflectionPattern(max_iterations=0, quality_criteria=[IN_DIGITS])
         agent = Agent(model, pattern=pattern, lessons=lessons, keep=store, name="clerk")
         runs = [(TEA, "tea"), (LAMP, "lamp")]
         if again and not self.is_resumed:
             runs.reverse()
         results = [await agent.run(task, run_id=run_id) for task, run_id in runs]
-        is_told = bool(results[0].advice) or not owed or self.is_resumed
+        is_told = bool(results[0].advice) or not owed or self.is_resumed or has_begun
         filed, due, rules = (
             await lessons.find(),
             await lessons.due(),
