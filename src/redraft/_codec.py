@@ -242,12 +242,12 @@ def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _marker(value: Any, reason: str) -> dict[str, Any]:
-    readable: Any = f"<{value.__class__.__qualname__}>"
+    rendered: Any = f"<{value.__class__.__qualname__}>"
     for render in (to_json, repr):
         with suppress(Exception):  # a user's class may raise anything
-            readable = render(value)
+            rendered = render(value)
             break
-    return {TAG: UNRESTORABLE, "value": readable, "reason": reason}
+    return {TAG: UNRESTORABLE, "value": rendered, "reason": reason}
 
 
 def _refuse(reason: str, _value: Any) -> Any:

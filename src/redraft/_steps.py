@@ -410,7 +410,7 @@ def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
 
     Raises `ConfigError` for a text or a usage that can't be used.
     """
-    if not isinstance(reply.text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a model of the user's)
+    if not isinstance(reply.text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a user's model may return anything)
         raise ConfigError(
             f"The model {model!r} returned the text {short_repr(reply.text)}; expected a string."
         )
