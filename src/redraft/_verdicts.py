@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass, replace
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft._texts import copy_of, short_repr
 from redraft._validation import MOST, is_number, readable
@@ -29,6 +29,8 @@ from redraft.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 DEFAULT_THRESHOLD = 0.8
 VERDICTS = (
@@ -320,11 +322,18 @@ def _advice(value: Any) -> tuple[Advice, ...]:
 
 def advice_of(value: Any) -> tuple[Advice, ...]:
     """Advice as an advisor returned it; raises `TypeError` that says what was expected."""
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(item, Advice) for item in cast("list[Any]", value)
-    ):
+    advice = _tuple_of(Advice, value)
+    if advice is None:
         raise TypeError(f"a list of Advice, got {short_repr(value)}")
-    return tuple(cast("list[Advice]", value))
+    return advice
+
+
+def _tuple_of(kind: type[T], value: Any) -> tuple[T, ...] | None:
+    """The items of a list or tuple; None if it is neither, or an item is of another kind."""
+    if not isinstance(value, list | tuple):
+        return None
+    items = cast("list[Any]", value)
+    return tuple(items) if all(isinstance(item, kind) for item in items) else None
 
 
 def _shown(value: Any) -> dict[str, Any] | None:
@@ -355,18 +364,16 @@ def _choice(value: Any) -> Choice | None:
     if not isinstance(choice.detail, str):
         raise TypeError(expected.format("detail", "a text"))
     numbers: Any = choice.numbers or {}
-    rejected: Any = choice.rejected or ()
     usage: Any = choice.usage or {}
     if not isinstance(numbers, Mapping):
         raise TypeError(expected.format("numbers", "a mapping"))
-    if not isinstance(rejected, list | tuple) or not all(
-        isinstance(version, ReflectionVersion) for version in cast("list[Any]", rejected)
-    ):
+    rejected = _tuple_of(ReflectionVersion, choice.rejected or ())
+    if rejected is None:
         raise TypeError(expected.format("rejected", "a list of versions"))
     by_role = {
         role: usage_of(used) for role, used in _pairs(usage, expected.format("usage", "a mapping of roles"))
     }
-    return replace(choice, numbers=numbers, rejected=tuple(cast("list[Any]", rejected)), usage=by_role)
+    return replace(choice, numbers=numbers, rejected=rejected, usage=by_role)
 
 
 def _conversation(value: Any) -> Conversation | None:
@@ -374,18 +381,12 @@ def _conversation(value: Any) -> Conversation | None:
     if conversation is None:
         return None
     messages: Any = conversation.messages or []
-    reflections: Any = conversation.reflections or ()
     if not isinstance(messages, list | tuple):
         raise TypeError("a Conversation whose messages are a list")
-    if not isinstance(reflections, list | tuple) or not all(
-        isinstance(reflection, Reflection) for reflection in cast("list[Any]", reflections)
-    ):
+    reflections = _tuple_of(Reflection, conversation.reflections or ())
+    if reflections is None:
         raise TypeError("a Conversation whose reflections are a list of Reflection")
-    return replace(
-        conversation,
-        messages=list(cast("list[Any]", messages)),
-        reflections=tuple(cast("list[Any]", reflections)),
-    )
+    return replace(conversation, messages=list(cast("list[Any]", messages)), reflections=reflections)
 
 
 def _own_evaluation(value: Any) -> ReflectionEvaluation | None:
