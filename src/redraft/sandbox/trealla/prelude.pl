@@ -57,6 +57,7 @@ json_get(json(Pairs), Key, Value) :- member(Key = Found, Pairs), !, Value = Foun
 
 % Terms as JSON: json([k=v]) and a list of k=v are objects, true, false and null are themselves, atoms texts.
 '$json'(X) :- var(X), !, write(null).
+'$json'(X) :- float(X), !, format('~17e', [X]). % `write` has only 15 digits, and no -0.0
 '$json'(X) :- number(X), !, write(X).
 '$json'([]) :- !, write('[]').
 '$json'({}) :- !, write('{}').
