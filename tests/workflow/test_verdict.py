@@ -33,6 +33,19 @@ def coded(run, language="python", data="the output", state=None, **params):
     )
 
 
+def test_a_workflow_reads_the_files_of_its_schemas_when_it_is_read(tmp_path):
+    (tmp_path / "w.yaml").write_text(
+        "nodes: [{name: n, uses: reflection.evaluate, with: {data: {a: 1}, schema: {$ref: a.json}}}]"
+    )
+    verdicts = []
+    for name in ("a", "b"):
+        (tmp_path / "a.json").write_text(json.dumps({"required": [name]}))
+        made = Workflow.from_file(tmp_path / "w.yaml", keep=False)
+        (tmp_path / "a.json").unlink()
+        verdicts.append(made.run_sync().state["valid"])
+    assert verdicts == [True, False]
+
+
 @pytest.mark.parametrize(
     ("data", "valid"),
     [

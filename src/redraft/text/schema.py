@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._validation import nearest
@@ -31,6 +30,7 @@ from redraft.text.schema_tree import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
 MAX_PROBLEMS = 100
 MAX_BRANCHING = 10_000
@@ -185,9 +185,9 @@ class Schema:
 
 
 @lru_cache(maxsize=256)
-def compiled_schema(schema: str, folder: str = "") -> Schema:
+def compiled_schema(schema: str) -> Schema:
     """Compile a schema from JSON; cached."""
-    return Schema(json.loads(schema), Path(folder) if folder else None)
+    return Schema(json.loads(schema))
 
 
 def _compiled(schema: dict[str, Any] | bool, folder: Path | None) -> tuple[SchemaTree, Any]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from redraft.protocols import ChatModel, ModelChoice
 from redraft.sandbox.scripts import script_runner
 from redraft.settings import load_settings
 from redraft.stores.base import Store
-from redraft.text.schema import Schema, compiled_schema
+from redraft.text.schema import Schema
 from redraft.text.spec_file import mistakes
 from redraft.text.templates import holds, render, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
@@ -146,6 +147,8 @@ class Resources:
     """Where the runs of loops are stored."""
     folder: str = "."
     """The folder of the file: referenced schemas are read only from there."""
+    schemas: dict[str, Schema] = field(default_factory=dict[str, Schema])
+    """The compiled schemas by their JSON, with the files that they referred to when the workflow was read."""
     on_event: Listener | None = None
     on_token: Callable[[TokenEvent], None] | None = None
     allow_unsandboxed: bool = False
@@ -186,8 +189,11 @@ class Resources:
         return resolve_model(chosen or load_settings().model, self.models)
 
     def schema(self, schema: Any) -> Schema:
-        """The compiled form of a JSON Schema (cached); raises `ConfigError` if it can't be used."""
-        return compiled_schema(json.dumps(schema), self.folder)
+        """The compiled form of a JSON Schema; raises `ConfigError` if it can't be used."""
+        key = json.dumps(schema)
+        if key not in self.schemas:
+            self.schemas[key] = Schema(schema, Path(self.folder))
+        return self.schemas[key]
 
     def code(self, code: Code) -> ScriptRunner:
         """The runner for a piece of code; raises `ConfigError` if it can't run on this machine."""
