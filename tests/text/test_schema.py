@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, InvalidSchemaError
 from redraft.text.schema import Schema
 
 PROFILE = {
@@ -447,6 +447,29 @@ def test_references_outside_the_folder_are_refused(folder, reference, nested):
     schema = {"properties": {"a": {"$ref": reference}}} if nested else {"$ref": reference}
     with pytest.raises(ConfigError):
         Schema(schema, folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ('{"type": "objct"}', "'part.json' is not a valid schema: type: unknown type 'objct'"),
+        (
+            '{"properties": {"b": {"minimum": "x"}}}',
+            "'part.json' is not a valid schema: properties.b.minimum: ",
+        ),
+        (
+            '{"properties": {"b": {"pattern": "("}}}',
+            "'part.json' is not a valid schema: properties.b.pattern: ",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_at_the_reference_and_names_the_file(folder, content, what):
+    (folder / "part.json").write_text(content)
+    with pytest.raises(InvalidSchemaError) as caught:
+        Schema({"type": "object", "properties": {"a": {"$ref": "part.json"}}}, folder)
+    [(place, message)] = caught.value.problems
+    assert place == ("properties", "a", "$ref")
+    assert message.startswith(what)
 
 
 @pytest.mark.parametrize(

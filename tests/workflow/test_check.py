@@ -319,6 +319,10 @@ FILES = {
         params(GENERATOR + "evaluator:\n  type: schema\n  schema:\n    properties:\n      a:\n        items: {type: numbr}"),
         12, "n", "with.evaluator.schema.properties.a.items.type", "did you mean 'number'?",
     ),
+    "an unknown type among others": (
+        params("prompt: x\nmodel: gpt-4\nschema:\n  properties:\n    a:\n      type: [string, nul]", "llm.call"),
+        11, "n", "with.schema.properties.a.type", "did you mean 'null'?",
+    ),
     "a bound that is no number": (
         params("prompt: x\nmodel: gpt-4\nschema:\n  properties:\n    a:\n      minimum: ten", "llm.call"),
         11, "n", "with.schema.properties.a.minimum", '"ten" is not of type "number"',

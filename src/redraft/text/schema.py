@@ -212,10 +212,36 @@ def _compiled(schema: dict[str, Any] | bool, folder: Path | None) -> tuple[Schem
             place = place_of_reference(schema, str(refusal))
             raise InvalidSchemaError(str(refusal), [(place, str(refusal))]) from error
         reason = str(error).split("\n", 1)[0]
-        place = tuple(getattr(error, "instance_path", ())) or place_of_reference(schema, reason)
-        mistakes = _mistakes(schema) or [(place, reason)]
+        place = tuple(getattr(error, "instance_path", ()))
+        if not (mistakes := _mistakes(schema)):
+            if problems := list(_problems_in_files(tree, place, reason)):
+                raise InvalidSchemaError(problems[0][1], problems) from error
+            mistakes = [(place or place_of_reference(schema, reason), reason)]
         problems = [(place, f"the schema is not valid: {what}") for place, what in mistakes]
         raise InvalidSchemaError(problems[0][1], problems) from error
+
+
+def _problems_in_files(tree: SchemaTree, place: Place, reason: str) -> Iterable[tuple[Place, str]]:
+    """Yield the mistakes in the files that a schema refers to, at the place of the reference.
+
+    The compiler's `reason` is one of them if its place is not in the schema itself.
+    """
+    is_in_file = bool(place) and not _has_place(tree.root, place)
+    for name, document in tree.files():
+        mistakes = _mistakes(document)
+        if not mistakes and is_in_file and _has_place(document, place):
+            mistakes = [(place, reason)]
+        for inside, what in mistakes:
+            message = f"{name!r} is not a valid schema: {'.'.join(map(str, inside)) or 'the root'}: {what}"
+            yield place_of_reference(tree.root, message), message
+
+
+def _has_place(schema: Any, place: Place) -> bool:
+    try:
+        value_at(schema, place)
+    except (IndexError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _further_problems(
@@ -269,8 +295,10 @@ def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
 def _wrong_with(error: Any) -> str:
     """The message for a violation of a meta-schema."""
     keyword, got = (error.instance_path or [""])[-1], error.instance
-    if keyword == "type" and isinstance(got, str):
-        return f"unknown type {got!r}; {nearest(got, TYPES)}"
+    if keyword == "type":
+        names = cast("list[Any]", got) if isinstance(got, list) else [got]
+        if unknown := [name for name in names if isinstance(name, str) and name not in TYPES]:
+            return f"unknown type {unknown[0]!r}; {nearest(unknown[0], TYPES)}"
     return str(error.message)
 
 

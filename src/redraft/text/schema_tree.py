@@ -47,6 +47,10 @@ class SchemaTree:
         """The schema itself."""
         return self.documents[ROOT]
 
+    def files(self) -> Iterator[tuple[str, Any]]:
+        """The names of the files that were read, each with its content."""
+        return ((_name(address), document) for address, document in self.documents.items() if address != ROOT)
+
     def retrieve(self, address: str) -> Any:
         """The document at an address, for the validator; an error is also stored as `refusal`."""
         document = address.partition("#")[0]
@@ -69,7 +73,7 @@ class SchemaTree:
             raise ConfigError(f"{address!r} is not fetched; only {where} can be referred to")
         if len(self.documents) > MAX_FILES:
             raise ConfigError(f"the schema refers to more than {MAX_FILES} files")
-        name = unquote(parts.path).lstrip("/")
+        name = _name(address)
         return _document(_path_inside(self.folder, name), name)
 
     def target(self, reference: Any, base: str) -> tuple[Any, str] | None:
@@ -127,6 +131,10 @@ class SchemaTree:
                     waiting.extend(cast("list[Any]", node))
             self._anchors[address] = anchors
         return self._anchors[address]
+
+
+def _name(address: str) -> str:
+    return unquote(urlsplit(address).path).lstrip("/")
 
 
 def _asks_for_string(schema: dict[str, Any]) -> bool:
