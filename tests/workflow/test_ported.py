@@ -61,6 +61,11 @@ def test_what_is_ignored_is_noted_at_its_line():
     ]  # fmt: skip
 
 
+def test_a_configuration_without_interrupts_is_ignored():
+    [note] = notes("nodes: [{name: n, run: pass}]\nconfig: {interrupt_before: []}")
+    assert note[2] == "config"
+
+
 def test_keys_for_readers_are_ignored():
     text = "name: t\nversion: '1.0'\nauthor: Ada\nmetadata: {a: 1}\nnodes: [{name: n, run: return 1}]"
     assert {(line, key) for line, _, key, _ in notes(text)} == {
@@ -80,9 +85,15 @@ def test_keys_for_readers_are_ignored():
         ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    model: [ollama/a, b]\n    prompt: x", 5, "'ollama:a' here"),
         ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    prompt: x\n    provider: ollama", 6, "part of the model's name"),
         ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    prompt: x\n    api_base: x", 6, "OLLAMA_BASE_URL"),
+        ("nodes:\n- name: n\n  uses: llm.call\n  with:\n    prompt: x\n    timeout: 5", 6, "'timeout' on the node"),
+        ("nodes:\n- name: n\n  run: pass\n  next: m", 4, "under 'goto'"),
+        ("nodes:\n- name: n\n  run: pass\n  interrupt: before", 4, "'uses: human.approve'"),
+        ("nodes:\n- {name: n, run: pass}\nconfig:\n  interrupt_after: [n]", 4, "'uses: human.approve'"),
+        ("nodes:\n- {name: n, run: pass}\ninterrupt_before: [n]", 3, "'uses: human.approve'"),
+        ("initial_state: {a: 1}\nnodes:\n- {name: n, run: pass}", 1, "under 'inputs'"),
     ],
 )  # fmt: skip
-def test_names_and_settings_of_models_get_advice_at_their_line(text, line, instead):
+def test_what_the_original_engine_has_gets_advice_at_its_line(text, line, instead):
     with pytest.raises(WorkflowError) as caught:
         Workflow.from_text(text, keep=False).check()
     assert [problem.line for problem in caught.value.problems if instead in str(problem)] == [line]

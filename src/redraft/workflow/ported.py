@@ -24,19 +24,29 @@ IGNORED = {
 }
 """Keys of the file that are ignored, and the note of `--check` on each."""
 
+INTERRUPT = "a run waits for a person at a node with 'uses: human.approve'"
+INTERRUPTS = ("interrupt_before", "interrupt_after")
+
 FILE_ADVICE = {
+    **dict.fromkeys(INTERRUPTS, INTERRUPT),
     "edges": "nodes run in the order of the file; use 'goto' to change it",
     "imports": "actions of your own come from a package, and tools from functions.py next to the file",
     "settings": "models are named under 'model' and 'models', everything else in redraft.toml",
     "llm": "the model goes under 'model', and what other names of models mean under 'models'",
     "secrets": "list environment variables under 'env', and read them as env.NAME",
+    "initial_state": "the first values are the inputs of a run; give each a 'default' under 'inputs'",
 }
 NODE_ADVICE = {
     "action": "the action of a node goes under 'uses'",
     "body": "write a 'reflection.loop', or nodes with a 'goto' back and a 'max_visits'",
     "condition": "a condition goes under 'when', or under 'if' in a 'goto'",
     "fan_in": "nodes run one after the other; 'map' runs a node over a list",
+    "index_var": "the number of the item is always 'index'",
+    "interrupt": INTERRUPT,
+    "item_var": "the item of a 'map' is always 'item'",
     "items": "'map' runs a node over a list",
+    "next": "the next node goes under 'goto'",
+    "params": "the parameters of an action go under 'with'",
     "script": "code goes under 'run'",
     "steps": "write each step as a node of its own",
     "type": "write a 'reflection.loop', nodes with a 'goto' back, or a 'map'",
@@ -51,6 +61,7 @@ LLM_ADVICE = {
     "response_format": "write the JSON Schema of the reply under 'schema'",
     "max_retries": "write 'retries' on the node",
     "stream": "'redraft run' and workflow.stream() show what a loop writes; leave it out",
+    "timeout": "write 'timeout' on the node",
 }
 """Advice on parameters of `llm.call` that Redraft does not have."""
 
@@ -90,10 +101,14 @@ START, STOP = "__start__", "__end__"
 def without_ignored_keys(
     document: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[Mistake], list[Mistake]]:
-    """The document without ignored keys, notes on these keys, and mistakes in its edges."""
+    """The document without ignored keys, notes on these keys, and mistakes in its edges and interrupts."""
     mistakes = list(_wrong_edges(document))
     ignored = [key for key in IGNORED if key in document]
     notes: list[Mistake] = [((key,), IGNORED[key]) for key in ignored if key != "edges" or not mistakes]
+    config = mapping(document.get("config"))
+    mistakes += [
+        (("config", key), f"nothing is interrupted; {INTERRUPT}") for key in INTERRUPTS if config.get(key)
+    ]
     return {key: value for key, value in document.items() if key not in ignored}, notes, mistakes
 
 
