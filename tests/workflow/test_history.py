@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel
-from redraft.errors import ChangedRunError, WorkflowError
+from redraft.errors import ChangedRunError, ModelError, ReflectionFailedError, WorkflowError
 from redraft.loop.runs import Runs
 from redraft.workflow import Approvals, Workflow, Workflows
 from redraft.workflow.history import ItemRun
@@ -125,6 +125,58 @@ def test_a_handled_error_is_replayed():
         "node": "loop", "type": "ReflectionFailedError", "message": "No valid output in 3 attempts.",
     }  # fmt: skip
     assert len(model.requests) == 3
+
+
+RAISING = """
+- {name: before, uses: llm.call, with: {model: gpt-4, prompt: Before.}}
+- name: loop%s
+  uses: reflection.loop
+  with:
+    generator: {action: llm.call, model: gpt-4, prompt: Draft.}
+    evaluator: {type: custom, run: 'return output == "good"'}
+    on_failure: raise
+    max_iterations: 2
+"""
+RAISING_LOOPS = {
+    "plain": (RAISING % "", ["before", "bad", "bad"]),
+    "in a map": (RAISING % "\n  map: [1, 2]\n  concurrency: 1", ["before", "good", "bad", "bad"]),
+    "with retries": (RAISING % "\n  retries: {times: 1, wait: 0}", ["before", *["bad"] * 4]),
+    "in a file": ("- {name: file, uses: ./inner.yaml}", ["before", "bad", "bad"]),
+    "in a map of files": (
+        "- {name: file, uses: ./inner.yaml, map: [1, 2], concurrency: 1}",
+        ["before", "good", "before", "bad", "bad"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "replies"), RAISING_LOOPS.values(), ids=RAISING_LOOPS)
+def test_a_loop_that_raised_runs_again_in_a_resumed_workflow(tmp_path, nodes, replies):
+    (tmp_path / "inner.yaml").write_text(f"nodes:{RAISING % ''}")
+    (tmp_path / "outer.yaml").write_text(f"nodes:\n{nodes}")
+    left, store = list(replies), MemoryStore()
+    made = Workflow.from_file(
+        tmp_path / "outer.yaml", models={"gpt-4": ScriptedModel(lambda _: left.pop(0))}, keep=store
+    )
+    for left in (left, ["bad"] * (4 if "retries" in nodes else 2)):  # noqa: B020 (the replies of each run)
+        with pytest.raises(ReflectionFailedError):
+            made.run_sync(run_id="w")
+        assert left == []
+    left = ["bad", "good"]
+    assert made.run_sync(run_id="w").status == "finished"
+    assert left == []
+
+
+def test_a_loop_whose_judge_failed_goes_on_with_its_drafts_in_a_resumed_workflow():
+    text = RAISING % ""
+    text = text.replace(
+        "type: custom, run: 'return output == \"good\"'", "type: llm, model: gpt-4, prompt: Judge."
+    )
+    replies = ["before", "draft", '{"valid": false}', "better", ModelError("away"), '{"valid": true}']
+    made, _, model = kept(MemoryStore(), replies=replies, text=f"nodes:{text}")
+    with pytest.raises(ReflectionFailedError, match="away"):
+        made.run_sync(run_id="w")
+    assert made.run_sync(run_id="w").state["result"] == "better"
+    assert len(model.requests) == len(replies)
 
 
 def test_unstored_workflows_leave_nothing_and_can_not_be_resumed():

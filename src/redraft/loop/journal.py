@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -139,6 +140,8 @@ class Journalled:
         self._last: StepData = {"elapsed": 0.0, "at": ""}
         self.unrestorable: list[str] = []
         """Step results that are stored only as text, so that the run can't be resumed after them."""
+        self.failures = Counter[str]()
+        """How often the step at a place has failed before, in a run that was resumed after that."""
         self._under_way = 0
         self._worked_before = 0.0
         self._working_since: float | None = None
@@ -177,6 +180,8 @@ class Journalled:
             record.started_at = before.started_at
             if before.status != "waiting":  # a run that waits for a person has no failed step
                 await self._reopen()
+            void = await self.store.find(VOID, prefix=f"{self.run_id}/")
+            self.failures.update(record.key.partition("/")[2].rpartition("~")[0] for record in void)
             await self._put(record.stored())
         except StoreError as error:
             if self.resumes:
@@ -422,6 +427,11 @@ class InnerStep:
         """Replay the effect, or carry it out and record it."""
         place = f"{self.place}/{self.number(name)}"
         return await self.outer.within(place, name, returns, fn, *args, **kwargs)
+
+    @property
+    def failures(self) -> int:
+        """How often this step has failed before, in a run that was resumed after that."""
+        return self.outer.failures[self.place]
 
     def key(self, place: str) -> str:
         """An id for a place within this step, the same in a replay and in another try."""

@@ -27,7 +27,6 @@ from redraft.approvals import Approval
 from redraft.errors import (
     ConfigError,
     RedraftError,
-    ReflectionFailedError,
     StoreError,
     WorkflowError,
 )
@@ -356,9 +355,9 @@ def _report_failure(
 ) -> Generator[None]:
     """Report why a workflow did not finish, the id of its run, and how to continue."""
 
-    def say_stored(command: str) -> None:
+    def say_stored() -> None:
         if progress.run_id:
-            say(f"Stored as {progress.run_id}; redraft {command} last")
+            say(f"Stored as {progress.run_id}; redraft resume last")
 
     try:
         yield
@@ -366,11 +365,11 @@ def _report_failure(
         raise
     except KeyboardInterrupt:
         say("Interrupted.")
-        say_stored("resume")
+        say_stored()
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # `handles_errors` would not report the id of the run
         code = report_error(error, debug=debug)
-        say_stored("show" if isinstance(error, ReflectionFailedError) else "resume")
+        say_stored()
         raise typer.Exit(code) from error
 
 

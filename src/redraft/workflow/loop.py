@@ -26,13 +26,14 @@ from redraft.errors import (
 from redraft.evaluate.compare import preference
 from redraft.loop.budget import enclosing_budget
 from redraft.loop.diagnose import Signals
-from redraft.loop.journal import journalled_step
+from redraft.loop.journal import enclosing_step, journal_in, journalled_step
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.record import Origin
 from redraft.loop.run import Judges, Verbs, run_and_store
 from redraft.loop.select import Selection, highest
 from redraft.loop.stop import first, quality_met, unjudged
 from redraft.redact.log import logger
+from redraft.stores.run_index import RUN
 from redraft.text.replies import json_of
 from redraft.text.templates import template, templates_in
 from redraft.types import NOTHING_USED, ConvergenceReason, Draft, PlainTask, ReflectionEvaluation, TokenUsage
@@ -60,7 +61,7 @@ from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candida
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from redraft.protocols import ChatModel, Preference, RunContext
+    from redraft.protocols import ChatModel, Preference, RunContext, Step
     from redraft.text.schema import SchemaResult
     from redraft.types import Output, ReflectionResult, ReflectionVersion, Stop
 
@@ -125,7 +126,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         pattern,
         task,
         Verbs(verbs.generate, judges, verbs.revise),
-        journalled_step(resources.keep, None, task),
+        await _step_of(task, resources),
         None,
         Origin("workflow", resources.name),
         on_token=resources.on_token,
@@ -149,6 +150,22 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         error.usage = result.token_usage
         raise error from failure
     return ActionResult(value, result.token_usage)
+
+
+async def _step_of(task: PlainTask, resources: Resources) -> Step:
+    """The step of a loop's run.
+
+    If the node failed after its loop had ended, as with `on_failure: raise`, a resumed workflow runs the loop
+    again: the stored attempts would lead to the same failure, whatever has been corrected.
+    """
+    step, node = journalled_step(resources.keep, None, task), enclosing_step()
+    for number in range(0 if node is None else node.failures):
+        journal = journal_in(step)
+        stored = None if journal is None else await journal.store.get(RUN, journal.run_id)
+        if stored is None or stored.data["status"] != "finished":
+            break
+        step = journalled_step(resources.keep, None, PlainTask(f"{task.description} ~{number + 1}"))
+    return step
 
 
 def _not_judged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
