@@ -9,7 +9,7 @@ import pytest
 
 from redraft import MemoryStore, ModelError, TokenUsage
 from redraft._codec import failure_from_json, failure_to_json
-from redraft.errors import OutputError, UnfinishedError, WorkflowError
+from redraft.errors import OutputError, ReflectionFailedError, UnfinishedError, WorkflowError
 from redraft.protocols import ChatReply
 from redraft.types import ConvergenceReason
 from redraft.workflow import Workflow
@@ -173,6 +173,24 @@ def test_a_stopped_workflow_goes_on_with_a_larger_budget():
     ]
     assert [result.status for result in results] == ["stopped", "stopped", "finished"]
     assert (model.calls, results[2].usage.total_tokens) == (4, 240)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "continue"])
+def test_a_loop_that_raises_is_cut_off_by_the_budget_and_goes_on_with_a_larger_one(on_error):
+    store, model = MemoryStore(), Model(9)
+    text = JUDGED.replace("max_iterations: 9", "on_failure: raise") % f"on_error: {on_error}"
+    results = [
+        made(text, models={"m": model}, head=f"budget: {{tokens: {tokens}}}\n", keep=store).run_sync(
+            run_id="r"
+        )
+        for tokens in (100, 65)
+    ]
+    assert [(result.status, result.usage.total_tokens) for result in results] == [("stopped", 60)] * 2
+    assert model.calls == 1
+    with pytest.raises(ReflectionFailedError, match="3 attempts") as caught:
+        made(text.replace("continue", "raise"), models={"m": model}, keep=store).run_sync(run_id="r")
+    assert model.calls == 4
+    assert caught.value.usage.total_tokens == 60 * 4
 
 
 def test_a_node_is_run_again_after_failures(caplog):

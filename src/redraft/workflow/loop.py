@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import describe_error
+from redraft._codec import describe_error, from_record
 from redraft._critique import render_feedback
 from redraft._steps import step_scope
 from redraft._texts import counted
@@ -28,7 +28,7 @@ from redraft.loop.budget import enclosing_budget
 from redraft.loop.diagnose import Signals
 from redraft.loop.journal import enclosing_step, journal_in, journalled_step
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.record import Origin
+from redraft.loop.record import Origin, RunRecord
 from redraft.loop.run import Judges, Verbs, run_and_store
 from redraft.loop.select import Selection, highest
 from redraft.loop.stop import first, quality_met, unjudged
@@ -122,20 +122,26 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         output_alone=judges_output_alone(loop),
         accept=accept,
     )
-    result = await run_and_store(
-        pattern,
-        task,
-        Verbs(verbs.generate, judges, verbs.revise),
-        await _step_of(task, resources),
-        None,
-        Origin("workflow", resources.name),
-        on_token=resources.on_token,
-        within=enclosing_budget(),
-    )
+    step, earlier = await _step_of(task, resources)
+    try:
+        result = await run_and_store(
+            pattern,
+            task,
+            Verbs(verbs.generate, judges, verbs.revise),
+            step,
+            None,
+            Origin("workflow", resources.name),
+            on_token=resources.on_token,
+            within=enclosing_budget(),
+        )
+    except RedraftError as error:
+        error.usage = (error.usage or NOTHING_USED) + earlier
+        raise
+    used = result.token_usage + earlier
     failure, reason = result.error, ""
     if failure is not None and result.convergence_reason is ConvergenceReason.ERROR:
         if isinstance(failure, RedraftError) and not isinstance(failure, ModelError | OutputError):
-            failure.usage = result.token_usage
+            failure.usage = used
             raise failure
         reason = f"The evaluator failed: {describe_error(failure)}"
         logger.warning("%s ended early, with the attempts made so far. %s", LOOP, reason)
@@ -147,25 +153,31 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         error = ReflectionFailedError(
             f"No valid output in {counted(len(history), 'attempt')}. {reason}".strip(), history
         )
-        error.usage = result.token_usage
+        error.usage = used
         raise error from failure
-    return ActionResult(value, result.token_usage)
+    return ActionResult(value, used)
 
 
-async def _step_of(task: PlainTask, resources: Resources) -> Step:
-    """The step of a loop's run.
+async def _step_of(task: PlainTask, resources: Resources) -> tuple[Step, TokenUsage]:
+    """The step of a loop's run, and the usage of earlier runs of it.
 
     If the node failed after its loop had ended, as with `on_failure: raise`, a resumed workflow runs the loop
     again: the stored attempts would lead to the same failure, whatever has been corrected.
     """
-    step, node = journalled_step(resources.keep, None, task), enclosing_step()
+    step, node, earlier = journalled_step(resources.keep, None, task), enclosing_step(), NOTHING_USED
     for number in range(0 if node is None else node.failures):
         journal = journal_in(step)
         stored = None if journal is None else await journal.store.get(RUN, journal.run_id)
         if stored is None or stored.data["status"] != "finished":
             break
+        earlier += from_record(RunRecord, stored.data).usage
         step = journalled_step(resources.keep, None, PlainTask(f"{task.description} ~{number + 1}"))
-    return step
+    budget = enclosing_budget()
+    while budget is not None:
+        budget.used += earlier
+        budget.known_usd += earlier.cost_usd or 0.0
+        budget = budget.outer
+    return step, earlier
 
 
 def _not_judged(versions: Sequence[ReflectionVersion], /) -> Stop | None:

@@ -24,6 +24,7 @@ from redraft.errors import (
     ConfigError,
     ModelError,
     RedraftError,
+    ReflectionFailedError,
     SandboxError,
     StoreError,
     UnfinishedError,
@@ -63,6 +64,8 @@ NODE = "node "
 """The prefix of a node's name in the journal."""
 ITEM_STEP = "item "
 """The prefix of an item's name in the journal, within its node."""
+CUT_OFF = (UnfinishedError, ReflectionFailedError)
+"""Errors of a node that a spent budget cut off: of a call, or of a loop with `on_failure: raise`."""
 DEFAULT_TIMEOUT = 3_600.0
 """Seconds for a try of a built-in action without a `timeout`, in case its provider never answers."""
 
@@ -116,7 +119,7 @@ class WorkflowRun:
                 at = await self._visit(at)
         except WaitingForAnswer as unanswered:
             waiting = unanswered.approvals
-        except UnfinishedError as error:
+        except CUT_OFF as error:
             if tally.exhausted is None:
                 raise
             tally.add("nodes", usage_of(error))
@@ -212,8 +215,9 @@ class WorkflowRun:
     def _after_failure(self, at: int, error: Exception) -> int:
         """Apply a node's `on_error` to its error: return the index of the next node, or raise."""
         node = self.spec.nodes[at]
-        if self._tally.exhausted is not None and isinstance(error, UnfinishedError):
-            if error.partial is not None:  # finished items of its `map` were paid for, so they are kept
+        if self._tally.exhausted is not None and isinstance(error, CUT_OFF):
+            # The finished items of its `map` were paid for, so they are kept.
+            if isinstance(error, UnfinishedError) and error.partial is not None:
                 self._merge(node, ActionResult(error.partial))
             raise error
         if node.on_error == RAISE:
