@@ -57,19 +57,24 @@ async def soon():
         await asyncio.sleep(0)
 
 
-def test_the_id_of_a_cycle_is_written_before_its_first_step():
+@pytest.mark.parametrize("point", ["look", "think", "lower"])
+def test_the_id_of_a_cycle_is_written_before_a_function_gets_a_key(point):
     seen = []
 
     async def main():
-        store = Gate(delay=0.01)
+        store, world = Gate(delay=0.01), World()
 
-        async def look():
-            seen.append(store._written)
+        def keyed(idempotency_key, **_given):
+            seen.append((len(idempotency_key), store.cycle))
+            return {"rate": 3}
 
-        await steps_of(store).journal(resumes=False)("sense", type(None), look)
+        setattr(world, point, keyed)
+        async with monitor(world, storage=store) as agent:
+            assert (await agent.run_cycle()).success
+            assert (await agent.run_cycle()).success
 
-    asyncio.run(main())
-    assert [(one["cycle"], one["begun"]["id"], one["steps"]) for one in seen] == [("A", "A", {})]
+    run(main())
+    assert seen == [(32, 1), (32, 2)]
 
 
 @pytest.mark.parametrize("name", ["actuate/act/first", "sense/claim"])

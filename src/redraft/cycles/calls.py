@@ -197,8 +197,9 @@ async def call_configured(cycle: Cycle, step: str, config: FunctionOption) -> An
     """Call the function of a substage as a step; None if the substage has no function."""
     if config.function is None:
         return None
+    key = cycle.idempotency_key(step)
     return await cycle.step(
-        step, object, call_function, cycle, config.function, {}, timeout_ms=config.timeout_ms
+        step, object, call_function, cycle, config.function, {}, None, key, timeout_ms=config.timeout_ms
     )
 
 
@@ -214,7 +215,7 @@ async def call_function(
     """Call a function of the program; its result must be plain JSON data.
 
     The rendered `arguments` are keyword arguments. A parameter `state` receives a copy of the cycle's state,
-    a parameter `idempotency_key` the key of the action. A sync function runs in a thread, where it continues
+    a parameter `idempotency_key` the key of the call. A sync function runs in a thread, where it continues
     after a timeout.
 
     Raises any error of the function, `OutputError` for a result that is not plain data, and `TimeoutError`
@@ -229,6 +230,7 @@ async def call_function(
     if "state" in parameters:
         keywords["state"] = to_json(cycle.state.scopes())
     if "idempotency_key" in parameters:
+        await cycle.runtime.egress.ready()  # the id of the cycle, from which the key derives, must be written
         keywords["idempotency_key"] = idempotency_key
     seconds = None if timeout_ms is None else timeout_ms / 1000
     limit = timeout(seconds)
