@@ -77,6 +77,30 @@ def test_the_id_of_a_cycle_is_written_before_a_function_gets_a_key(point):
     assert seen == [(32, 1), (32, 2)]
 
 
+def test_a_cycle_without_side_effects_that_ends_immediately_is_written_once():
+    written = []
+
+    class Counted(MemoryStore):
+        async def put_all_if(self, kind, key, where, records):
+            written.append([record.kind for record in records])
+            return await super().put_all_if(kind, key, where, records)
+
+    text = """\
+name: idle
+stages:
+  sense: {substages: [{type: function, name: rates, config: {function: look}}]}
+  reflect: {substages: [{type: update-state, name: keep}]}
+"""
+
+    async def main():
+        async with monitor(text=text, storage=Counted()) as agent:
+            written.clear()
+            await agent.run_cycle()
+
+    run(main())
+    assert written == [["memory", "cycle"]]
+
+
 @pytest.mark.parametrize("name", ["actuate/act/first", "sense/claim"])
 def test_a_step_with_side_effects_is_written_before_the_next_step_begins(name):
     begun = []

@@ -27,7 +27,7 @@ R = TypeVar("R")
 JOURNAL = "journal"
 """The kind and the key of the record of the steps; each cycle overwrites the previous cycle's steps."""
 QUICK = 0.02
-"""Seconds within which a repeatable step is written."""
+"""Seconds within which the start of a cycle, and a repeatable step, are written."""
 
 
 async def journalled_cycle(store: Store) -> CycleRecord | None:
@@ -40,13 +40,12 @@ async def journalled_cycle(store: Store) -> CycleRecord | None:
 class CycleSteps:
     """The `StepLog` of a cycle: the cycle and its steps in a single record.
 
-    The start of the cycle is written before its first step. A model call, an action, a source with side
-    effects or any slow step is written, with all earlier steps, before the next step begins or a listener
-    gets the event (`settled`). Sensing and fast steps of Reason are written within 20 ms, with the next step,
-    alone, or before a side effect, which follows from them (`written`); a cycle that is killed before then
-    repeats them. Nothing is written before the end of the
-    previous cycle, whose steps it replaces. Once another process runs the agent, no effect begins:
-    `LeaseError`.
+    A model call, an action, a source with side effects or any slow step is written, with all earlier steps,
+    before the next step begins or a listener gets the event (`settled`). The start of the cycle, sensing and
+    fast steps of Reason are written within 20 ms, with the next step, alone, or before a side effect or an
+    idempotency key, which follow from them (`written`); a cycle that is killed before then repeats them, or
+    never began. Nothing is written before the end of the previous cycle, whose steps it replaces. Once
+    another process runs the agent, no effect begins: `LeaseError`.
 
     A cycle waits for its journal, however slow the store is, except while `write_behind` has marked the store
     as away.
@@ -78,8 +77,7 @@ class CycleSteps:
     def journal(self, *, resumes: bool) -> Journalled:
         """The journal that writes here; `resumes` if an earlier process began the cycle."""
         if not resumes:
-            self._must_write = True
-            self._write()
+            self._write_soon()
         return Journalled(self._store, f"cycle-{self._id}", resumes=resumes, log=self)
 
     async def ready(self, place: str, /) -> None:
@@ -109,8 +107,7 @@ class CycleSteps:
             await self.written()
             return data
         self._must_write = self._must_write or not _is_repeatable(data)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(QUICK, self._write)
+        self._write_soon()
         return data
 
     async def settled(self) -> None:
@@ -134,6 +131,10 @@ class CycleSteps:
         """Wait for the writes under way, so that the next cycle's journal comes after them."""
         self.close()
         await self._write_behind.written(*self._writing)
+
+    def _write_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(QUICK, self._write)
 
     def _write(self) -> None:
         self._cancel_timer()
