@@ -139,6 +139,14 @@ def test_feedback_stays_pending_without_update_state():
         ({"verdict": "modify"}, "with the verdict 'modify', and only with it"),
         ({"verdict": "approve", "changes": {"a": 1}}, "with the verdict 'modify', and only with it"),
         ({"verdict": "approve", "message": "x" * 4_001}, "Feedback is limited to 4,000 characters"),
+        ({"verdict": "approve", "message": None}, "message must be a string, got None."),
+        ({"verdict": "approve", "message": b"fine"}, "message must be a string, got b'fine'."),
+        ({"verdict": "approve", "by": None}, "by must be a string, got None."),
+        ({"verdict": "approve", "action": 5}, "action must be a string, got 5."),
+        ({"verdict": "modify", "changes": ["level"]}, "changes must be a mapping of parameters to values"),
+        ({"verdict": "modify", "changes": {1: 2}}, "The action 'lower' takes no parameter '1'; expected "),
+        ({"verdict": "modify", "changes": {"level": float("nan")}}, "changes is not JSON data: "),
+        ({"verdict": "modify", "changes": {"level": object()}}, "changes is not JSON data: "),
     ],
 )
 def test_rejects_invalid_feedback(feedback, message):

@@ -4,6 +4,7 @@ import pytest
 
 from redraft.cycles import Agents, mail
 from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Mailbox, drop_excess_mail
+from redraft.errors import ConfigError
 from redraft.stores.sqlite import MemoryStore
 from support.monitor import MONITOR, monitor, run
 
@@ -39,6 +40,26 @@ def test_only_the_newest_pending_mail_stays(sent, gone):
         assert len(await waiting(store, FEEDBACK)) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("topic", "data", "message"),
+    [
+        ("weather", float("nan"), "The data of a message is not JSON data: "),
+        ("weather", {"at": object()}, "The data of a message is not JSON data: "),
+        (" ", 1, "topic must be a non-empty string, got ' '."),
+        (None, 1, "topic must be a non-empty string, got None."),
+    ],
+)
+def test_a_message_that_would_change_on_its_way_is_refused(topic, data, message):
+    async def main():
+        async with monitor() as agent:
+            with pytest.raises(ConfigError, match=message):
+                await agent.deliver(topic, data, "first")
+            with pytest.raises(ConfigError, match=message):
+                await (await Agents().get("monitor")).send_message(topic, data)
+
+    run(main())
 
 
 @pytest.mark.parametrize("storage", ["process", "given"])

@@ -326,6 +326,7 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
         ({"verdict": "maybe"}, 400, "got 'maybe'"),
         ({"verdict": "modify"}, 400, 'The parameters must be a JSON object such as {"level": 2}: Expecting'),
         ({"verdict": "modify", "changes": "[1]"}, 400, "got '[1]'"),
+        ({"verdict": "modify", "changes": '{"level": NaN}'}, 400, "NaN is not a number of JSON"),
         ({"verdict": "modify", "changes": "[" * 100_000}, 400, "The parameters must be a JSON object"),
         ({"verdict": "approve", "cycle": "7"}, 400, "no cycle 7 here"),
         ({"verdict": "approve", "cycle": "0"}, 400, "no cycle 0 here"),

@@ -449,8 +449,9 @@ def test_the_dashboard_answers():
     assert "Send a letter?" in seen.words
     (question,) = client.get("/workflows/r.json").json()["waiting"]
     place = f"/approvals/{question['id']}"
-    for wrong, status in (({"verdict": "maybe"}, 400), ({"verdict": "approve", "value": "{"}, 400)):
-        assert client.post(place, json=wrong).status_code == status
+    values = ("{", "NaN", "[" * 100_000)
+    wrongs = [{"verdict": "maybe"}, *({"verdict": "approve", "value": value} for value in values)]
+    assert [client.post(place, json=wrong).status_code for wrong in wrongs] == [400] * len(wrongs)
     assert client.post("/approvals/none", json={"verdict": "approve"}).status_code == 404
     response = client.post(place, json={"verdict": "approve", "value": "[1]", "comment": "so"}).json()
     goes_on = "The program that started the workflow continues if it is waiting; if not, use"

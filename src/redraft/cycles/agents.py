@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -45,6 +44,7 @@ from redraft.errors import ConfigError, DamagedRecordError
 from redraft.loop.runs import Exchange, StoredStep
 from redraft.stores.base import reading
 from redraft.stores.run_index import CYCLE, Totals, run_index
+from redraft.text.json import load_json
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ def _traced_call(call: Mapping[str, Any]) -> TracedCall:
 def parse_changes(text: str, name: str) -> dict[str, Any]:
     """Parse changed parameters. Raises `ConfigError`, with the `name`, for anything but a JSON object."""
     try:
-        changes: Any = json.loads(text)
+        changes: Any = load_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} must be a JSON object such as {CHANGES}: {error}.") from error
     if not isinstance(changes, dict):

@@ -13,9 +13,9 @@ from os import urandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from redraft._codec import from_record, to_json, to_record
+from redraft._codec import from_record, plain_data, to_record
 from redraft._hints import keyword_hints
-from redraft._validation import nearest
+from redraft._validation import check_name, check_text, nearest
 from redraft.approvals import HumanAnswer
 from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.records import objects_in
@@ -161,6 +161,10 @@ def check_feedback(
 
     `cycle` is the cycle of the verdict, if it is stored: its plan has actions and their parameters.
     """
+    if action is not None:
+        check_text("action", action)
+    if changes is not None and not isinstance(changes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
+        raise ConfigError(f"changes must be a mapping of parameters to values, got {changes!r}.")
     planned = [] if cycle is None else objects_in(cycle.derived_data, "plan", "actions")
     if not card.actions and not planned:
         return  # its actions are unknown
@@ -172,7 +176,7 @@ def check_feedback(
     names: list[str] = list(dict.fromkeys(entry["action"] for entry in entries)) or declared
     parameters: set[str] = {key for entry in entries for key in entry["params"]}
     parameters |= {key for name in names for key in card.actions.get(name, ())}
-    unknown = [key for key in changes or () if key not in parameters and verdict == MODIFY]
+    unknown = [str(key) for key in changes or () if key not in parameters and verdict == MODIFY]
     if unknown and ANY not in parameters:
         subject = (
             f"The action {names[0]!r} takes" if len(names) == 1 else f"The actions {', '.join(names)} take"
@@ -236,6 +240,8 @@ class Mailbox:
             raise ConfigError(f"Unknown verdict {verdict!r}; expected one of {', '.join(VERDICTS)}.")
         if (verdict == MODIFY) != (changes is not None):
             raise ConfigError("Pass `changes` (new parameters) with the verdict 'modify', and only with it.")
+        check_text("message", message)
+        check_text("by", getattr(by, "name", by))
         if len(message) > MAX_FEEDBACK:
             raise ConfigError(f"Feedback is limited to {MAX_FEEDBACK:,} characters, got {len(message):,}.")
         now = self.clock()
@@ -246,7 +252,7 @@ class Mailbox:
             stamp_of(now),
             cycle,
             action,
-            None if changes is None else self.redact(to_json(dict(changes))),
+            None if changes is None else self.redact(plain_data(dict(changes), "changes")),
             self.redact(by) if isinstance(by, str) else by.name,
             "" if isinstance(by, str) else by.token_id,
             cycle_id,
@@ -258,10 +264,9 @@ class Mailbox:
         self, topic: str, data: Any = None, *, sender: str = "", key: str | None = None
     ) -> AgentMessage:
         """Store plain JSON data under a topic; a repetition with the same `key` is ignored."""
-        if not topic.strip():
-            raise ConfigError("A message needs a non-empty topic.")
+        check_name("topic", topic)
         now = self.clock()
-        plain = self.redact(to_json(data))
+        plain = self.redact(plain_data(data, "The data of a message"))
         if (size := len(repr(plain))) > MAX_DATA:
             raise ConfigError(f"The data of a message is limited to {MAX_DATA:,} characters, got {size:,}.")
         message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.redact(sender))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from redraft.errors import ConfigError
 from redraft.loop.record import Process, RunRecord
 from redraft.loop.runs import ACTIVE, Runs, state_of
 from redraft.stores.run_index import RunQuery, run_index
+from redraft.text.json import load_json
 from redraft.web.page import Change, Form, NotFoundError, Page, PageRequest, Slice
 from redraft.web.people import who_decides
 from redraft.web.rendering import clipped
@@ -59,8 +59,8 @@ async def answer(form: Form) -> str:
     if verdict not in ("approve", "reject"):
         raise ConfigError(f"The verdict must be 'approve' or 'reject', got {verdict!r}.")
     try:
-        changed = json.loads(value) if value else ...
-    except ValueError as error:
+        changed = load_json(value) if value else ...
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The value is not JSON: {error}") from error
     approved = verdict == "approve"
     comment, by = form.text("comment", ""), await who_decides(form) or "dashboard"
