@@ -256,6 +256,8 @@ BAD = [
     ("{type: cron, expression: '0 7 * * *', timezone: Vienna}", "Unknown time zone 'Vienna'"),
     ("{type: cron, expression: '0 7 * * *', timezone: ../etc}", "Unknown time zone '../etc'"),
     ("{type: cron}", "expression"),
+    ("{type: interval, intervalMs: 0}", "expected at least 1, got 0"),
+    ("{type: interval, intervalMs: 1%s}" % ("0" * 400), "expected at most 1000000000000000, got "),
     ("{type: webhook, secret: A}", "topic"),
     ("{type: webhook, topic: a}", "secret"),
     ("{type: webhook, topic: a, secret: not-a-name}", "secret"),

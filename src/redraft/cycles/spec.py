@@ -33,7 +33,8 @@ Expression = Annotated[
     Field(description="A condition such as `environmentalData.payload.rate > 5`, in braces or bare."),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Milliseconds = Annotated[int, Field(ge=1)]
+Milliseconds = Annotated[int, Field(ge=1, le=10**15)]
+"""A duration that a float in seconds and every timer can hold: at most 30,000 years."""
 Severity: TypeAlias = Literal["info", "warning", "critical"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
