@@ -140,7 +140,8 @@ FILES = {
     "a schema of a list": (stage("reason", ANALYZE + "prompt: hello\noutputSchema: {type: array}"), 8, "reason", "a", "outputSchema.type", "must be an object, not 'array'"),
     "a model that is none": (stage("reason", ANALYZE + "prompt: hello\nmodel: nobody\noutputSchema: {}"), 8, "reason", "a", "model", "defined under 'models'"),
     "learning without a prompt": (stage("reflect", "type: learn\nname: l"), 5, "reflect", "l", "prompt", "'prompt' is missing"),
-    "a target outside the memory": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: patterns}"), 8, "reflect", "l", "config.target", "got 'patterns'"),
+    "a target outside the memory": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: patterns}"), 8, "reflect", "l", "config.target", "expected a string that matches the pattern"),
+    "learnings as feedback": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: memory.feedbackHistory}"), 8, "reflect", "l", "config.target", "'update-state' itself writes 'memory.feedbackHistory'"),
     # templates and conditions
     "a template that does not parse": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory. }}'"), 7, "reflect", "l", "prompt", "invalid template"),
     "a template that reaches out": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory.__class__ }}'"), 7, "reflect", "l", "prompt", "invalid template"),

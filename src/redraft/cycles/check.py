@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._validation import nearest
 from redraft.cycles.cycle import DERIVED
+from redraft.cycles.memory import PATTERNS, STANDARD_KEYS
 from redraft.cycles.notices import Notice, Webhook
 from redraft.cycles.records import as_object
 from redraft.cycles.reflect import INSIGHTS
@@ -75,6 +76,9 @@ DERIVED_KEYS: Mapping[str, tuple[str, ...]] = {
 
 LEARNED_KEYS = ("newPatterns", "reinforcedPatterns", "deprecatedPatterns", "confidenceAdjustment")
 """The keys that `update-state` reads in the answer of a `learn`."""
+
+WRITTEN_KEYS = tuple(f"{MEMORY}{key}" for key in STANDARD_KEYS if key != PATTERNS)
+"""Memory keys that hold no learnings: what a model says is no feedback of a person."""
 
 ENV = "env"
 OUTWARD = frozenset({"url", "headers", "body", "with", "path"})
@@ -228,6 +232,9 @@ class _Check:
             case Execute():
                 for at, action in enumerate(substage.config.actions):
                     self.action(action, (*config, "actions", at))
+            case Learn() if substage.config.target in WRITTEN_KEYS:
+                what = f"'update-state' itself writes {substage.config.target!r}; expected another memory key"
+                self.fail((*config, "target"), what)
             case UpdateState():
                 for key in substage.config.retention:
                     if not key.startswith(MEMORY) or not key.removeprefix(MEMORY).isidentifier():

@@ -85,7 +85,12 @@ EXPECTED = {
     "variable_type": "the name of an environment variable",
 }
 """The expected value in terms of the file, by the type of Pydantic's error."""
-BOUNDS = {"less than or equal to": "at most", "greater than or equal to": "at least"}
+PLAIN_WORDS = {
+    "less than or equal to": "at most",
+    "greater than or equal to": "at least",
+    "String should match pattern": "a string that matches the pattern",
+}
+"""Words for parts of Pydantic's messages."""
 
 
 def removed_error(advice: str, *key: str) -> PydanticCustomError:
@@ -285,7 +290,7 @@ def _mistake(
 def _expected(message: str) -> str:
     """Extract the expected value from a message of Pydantic."""
     expected = message.removeprefix("Input should be ").removesuffix(".")
-    for words, plain_words in BOUNDS.items():
+    for words, plain_words in PLAIN_WORDS.items():
         expected = expected.replace(words, plain_words)
     return expected
 
