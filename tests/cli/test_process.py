@@ -225,6 +225,24 @@ def test_a_full_disk_is_not_a_defect(folder, words):
     assert (done.returncode, done.stderr) == (2, said)
 
 
+AGENT = """\
+name: idle
+stages:
+  sense: {substages: [{type: csv, name: rows, config: {path: none.csv, required: true}}]}
+"""
+
+
+def test_an_agent_survives_a_full_disk_under_its_log(folder):
+    (folder / "agent.yaml").write_text(AGENT)
+    words = ("cycle", "run", "agent.yaml", "--cycles", "3", "--json")
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 (a device)
+        done = subprocess.run(
+            [*REDRAFT, *words], cwd=folder, env=environment(REDRAFT_HOME=str(folder / "home")), text=True,
+            stdout=subprocess.PIPE, stderr=full, check=False,
+        )  # fmt: skip
+    assert (done.returncode, json.loads(done.stdout)["count"]) == (1, 3)  # each logs that its source failed
+
+
 def test_an_interrupted_check_reports_what_was_not_judged(folder):
     (folder / "c.yaml").write_text("- It is kind.")
     process = begun(folder, "check", "d.txt", "-c", "c.yaml", "-m", "any:model", replies=[None])

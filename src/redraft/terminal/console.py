@@ -46,9 +46,10 @@ def between_words(text: str, width: int) -> str:
 
 
 class CalmConsole(Console):
-    """A console for stdout or stderr that ignores a closed pipe."""
+    """A console that ignores a closed pipe, and for stderr any error: lost progress must not end a run."""
 
     def __init__(self, *, stderr: bool = False) -> None:
+        self._is_stderr = stderr
         file = sys.stderr if stderr else sys.stdout
         self.is_piped = not file.isatty() and "COLUMNS" not in os.environ
         """Whether the output goes to a file or pipe, which have no width."""
@@ -86,6 +87,14 @@ class CalmConsole(Console):
         """Print a message, unless it is empty. On a terminal, long lines are broken between words."""
         if line:
             self.out(between_words(line, self.width) if self.is_terminal else line, highlight=False)
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:
+            del self._buffer[:]
+            if not self._is_stderr:
+                raise
 
     def on_broken_pipe(self) -> None:
         """Stop printing; Rich would exit with code 1, which has another meaning in Redraft."""
