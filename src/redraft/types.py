@@ -674,7 +674,9 @@ class ReflectionEvaluation:
     @property
     def unjudged(self) -> tuple[str, ...]:
         """The names of the criteria that could not be judged."""
-        return tuple(name for name, score in self.criteria_scores.items() if score is None)
+        if not self.criteria_scores:
+            return ()
+        return tuple([name for name, score in self.criteria_scores.items() if score is None])
 
     @property
     def unasked(self) -> tuple[str, ...]:
@@ -690,7 +692,7 @@ class ReflectionEvaluation:
         """The names of the criteria that have a score; the overall score is their weighted mean."""
         if not self.criteria_scores:
             return frozenset()
-        return frozenset(name for name, score in self.criteria_scores.items() if score is not None)
+        return frozenset([name for name, score in self.criteria_scores.items() if score is not None])
 
     @property
     def is_fully_judged(self) -> bool:
@@ -763,22 +765,19 @@ class ReflectionEvaluation:
                 return ours.outranks(theirs)
             score, earlier_score = self.generated_score, other.generated_score
             return score == 1 and earlier_score is not None and earlier_score < GENERATED_THRESHOLD
-        for value, earlier_value in (
-            (self.satisfactory, other.satisfactory),
-            (self.overall_score is not None, other.overall_score is not None),
-            (self.is_fully_judged, other.is_fully_judged),
-            (bool(self.gates_passed), bool(other.gates_passed)),
-        ):
-            if value is not earlier_value:
-                return value
+        if self.satisfactory != other.satisfactory:
+            return self.satisfactory
         if self.overall_score is None or other.overall_score is None:
+            return self.overall_score is not None and other.overall_score is None
+        missing, earlier_missing = self.unjudged, other.unjudged
+        if bool(missing) != bool(earlier_missing):
+            return not missing
+        if bool(self.gates_passed) != bool(other.gates_passed):
+            return bool(self.gates_passed)
+        if len(missing) != len(earlier_missing):
+            return len(missing) < len(earlier_missing)
+        if set(missing) != set(earlier_missing):
             return False
-        if not self.is_fully_judged:
-            missing, earlier_missing = self.unjudged, other.unjudged
-            if len(missing) != len(earlier_missing):
-                return len(missing) < len(earlier_missing)
-            if set(missing) != set(earlier_missing):
-                return False
         gain = self.overall_score - other.overall_score
         return gain > 0 and gain > hypot(self.spread, other.spread)
 

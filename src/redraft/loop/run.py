@@ -537,7 +537,7 @@ class Run:
 
     def _make_result(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         pattern, versions, final = self.pattern, self.versions, self.versions[-1]
-        best = select(versions, pattern.best_version_selection)
+        best = select(versions, pattern.best_version_selection, self.best)
         findings = diagnose(versions, stop.reason, self.judges.signals, pattern.first_drafts)
         preserved = versions if pattern.preserve_all_versions else first_best_last(versions, best)
         revisions = len(versions) - 1

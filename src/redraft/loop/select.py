@@ -110,8 +110,10 @@ class BestScores:
         return score - before[0], hypot(evaluation.spread, before[1])
 
 
-def select(versions: Sequence[ReflectionVersion], selection: Selection) -> ReflectionVersion:
-    """The best version of a run.
+def select(
+    versions: Sequence[ReflectionVersion], selection: Selection, best: ReflectionVersion | None = None
+) -> ReflectionVersion:
+    """The version to return from a run; `best` is the version with the highest score, if already known.
 
     A version that a callback accepted always wins. `first_satisfactory` falls back to `highest_score`.
     """
@@ -126,7 +128,7 @@ def select(versions: Sequence[ReflectionVersion], selection: Selection) -> Refle
         for version in versions:
             if version.evaluation.satisfactory:
                 return version
-    return highest(versions)
+    return best or highest(versions)
 
 
 def _weighted(versions: Sequence[ReflectionVersion]) -> ReflectionVersion:

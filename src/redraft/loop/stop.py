@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
 from redraft._verdicts import plain_scalar
 from redraft.errors import ConfigError, OutputError
-from redraft.loop.select import is_better, is_setback
+from redraft.loop.select import is_setback
 from redraft.types import (
     ConvergenceReason,
     ReflectionVersion,
@@ -19,6 +19,7 @@ from redraft.types import (
     in_one_line,
     in_prose,
     joined,
+    replaces,
     same_issue,
 )
 
@@ -278,17 +279,13 @@ def oscillation(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     if len(versions) < 4:  # noqa: PLR2004 (two turns take four points)
         return None
     last = versions[-4:]
-    scores: list[float] = []
-    for version in last:
-        score = version.evaluation.overall_score
-        if score is None or version.repeats is not None:
-            return None
-        if version.evaluation.judged != last[-1].evaluation.judged:
-            return None
-        scores.append(score)
-    a, b, c, d = scores
+    a, b, c, d = [None if version.repeats else version.evaluation.overall_score for version in last]
+    if a is None or b is None or c is None or d is None:
+        return None
     turns = (b - a) * (c - b) < 0 and (c - b) * (d - c) < 0
     if not turns or max(c, d) > max(a, b):
+        return None
+    if any(version.evaluation.judged != last[-1].evaluation.judged for version in last):
         return None
     path = listed([f"{scored(version)} (version {version.iteration})" for version in last])
     numbers = {"scores": {str(version.iteration): version.evaluation.overall_score for version in last}}
@@ -305,7 +302,7 @@ def semantic_stability(versions: Sequence[ReflectionVersion], /) -> Stop | None:
     for before, version in pairwise(last):
         if version.repeats is not None:
             unchanged.append(f"version {version.iteration} is the same as version {version.repeats}")
-        elif not is_better(version, before) and same_substance(
+        elif not replaces(version, before) and same_substance(
             as_text(before.output), as_text(version.output)
         ):
             unchanged.append(f"version {version.iteration} says the same as version {before.iteration}")
@@ -322,7 +319,7 @@ def repeated_issues(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         return None
     last = versions[-IN_A_ROW:]
     latest = last[-1].evaluation
-    if not latest.issues or is_better(last[-1], last[0]):
+    if not latest.issues or replaces(last[-1], last[0]):
         return None
     if any(version.evaluation.preferred == 1.0 for version in last[1:]):
         return None
