@@ -7,7 +7,9 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
+from dataclasses import fields
 from datetime import UTC, datetime
+from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
 
@@ -198,8 +200,7 @@ def snapshot(value: Any) -> Any:
     Versions, evaluations, drafts, conversations and results are copied with everything mutable in them; other
     values are returned as they are.
     """
-    kind = cast("type[Any]", type(value))
-    copy = _SNAPSHOTS.get(kind)
+    copy = _SNAPSHOTS.get(value.__class__)
     return value if copy is None else copy(value)
 
 
@@ -218,10 +219,13 @@ def _replaced(value: T, **changes: Any) -> T:
     return copy
 
 
+_fields_of_evaluation = attrgetter(*(field.name for field in fields(ReflectionEvaluation)))
+
+
 def _evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
-    return _replaced(
-        evaluation, criteria_scores=dict(evaluation.criteria_scores), memo=copy_of(evaluation.memo)
-    )
+    copy = ReflectionEvaluation(*_fields_of_evaluation(evaluation))
+    copy.criteria_scores, copy.memo = dict(evaluation.criteria_scores), copy_of(evaluation.memo)
+    return copy
 
 
 def _draft(draft: D) -> D:

@@ -99,11 +99,10 @@ def evaluation_of(
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)
     else:
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
-    evaluation = ReflectionEvaluation(score, {}, satisfactory)
-    if reason and not satisfactory:
-        reasons = cast("Any", reason) if isinstance(reason, str | list | tuple) else readable(reason)
-        evaluation.issues = _issues(reasons)  # set here, because __post_init__ would convert it again
-    return evaluation
+    if satisfactory or not reason:
+        return ReflectionEvaluation(score, {}, satisfactory)
+    issues = _issues(reason if isinstance(reason, str | list | tuple) else readable(reason))
+    return ReflectionEvaluation(score, {}, issues=issues)
 
 
 def plain_scalar(value: Any) -> Any:
@@ -232,6 +231,8 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 
 def _issues(value: Any) -> tuple[Issue, ...]:
+    if value.__class__ is str:  # as almost always
+        return (Issue(value),) if value else ()
     return tuple(issue for item in _items(value, "a list of issues or texts") if (issue := _issue(item)))
 
 

@@ -605,11 +605,9 @@ class ReflectionEvaluation:
 
     def __post_init__(self) -> None:
         if self.issues is not NO_ITEMS:
+            issues = (self.issues,) if isinstance(self.issues, str) else self.issues or ()
             self.issues = frozen_list(
-                [
-                    issue if isinstance(issue, Issue) else Issue(str(issue))
-                    for issue in frozen_list(self.issues)
-                ]
+                [issue if isinstance(issue, Issue) else Issue(str(issue)) for issue in issues]
             )
         if self.suggestions is not NO_ITEMS:
             self.suggestions = frozen_list(self.suggestions)
