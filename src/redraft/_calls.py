@@ -29,7 +29,7 @@ from redraft.types import NOT_JUDGED, Draft, Issue, ReflectionEvaluation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
-    from types import CodeType
+    from types import CodeType, CoroutineType
 
     from redraft.protocols import Evaluator, Generator, Reviser
 
@@ -44,14 +44,13 @@ def generator(fn: Callable[..., Any]) -> Generator:
     """
     call, sees_run = _caller(fn, "generate", 1)
 
-    async def generate(prompt: str, run: RunContext, /) -> Draft:
+    async def draft(run: RunContext, prompt: str) -> Draft:
         if run.attempt.evaluation is not None and not sees_run:
             prompt = render_retry(prompt, run.attempt)
+        return draft_of(await call(run, prompt), "generate")
 
-        async def draft() -> Draft:
-            return draft_of(await call(run, prompt), "generate")
-
-        return await _within_budget("generate", draft, is_revision=run.attempt.number > 1)
+    def generate(prompt: str, run: RunContext, /) -> CoroutineType[Any, Any, Draft]:
+        return _within_budget("generate", draft, run, prompt, is_revision=run.attempt.number > 1)
 
     return generate
 
@@ -60,19 +59,25 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
     """Adapt a callable that takes an output and its evaluation."""
     call, _ = _caller(fn, "revise", 2)
 
-    async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        async def draft() -> Draft:
-            return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
+    async def draft(run: RunContext, output: Any, evaluation: ReflectionEvaluation) -> Draft:
+        return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
 
-        return await _within_budget("revise", draft, is_revision=True)
+    def revise(
+        output: Any, evaluation: ReflectionEvaluation, run: RunContext, /
+    ) -> CoroutineType[Any, Any, Draft]:
+        return _within_budget("revise", draft, run, output, evaluation, is_revision=True)
 
     return revise
 
 
-async def _within_budget(kind: str, fn: Callable[[], Awaitable[R]], *, is_revision: bool = False) -> R:
+def _within_budget(
+    kind: str, fn: Callable[..., CoroutineType[Any, Any, R]], *args: Any, is_revision: bool = False
+) -> CoroutineType[Any, Any, R]:
     """Call the user's function, if the step's budget has room for its costliest call so far."""
     budget = step_context.get().budget
-    return await (fn() if budget is None else budget.reported(kind, fn, is_revision=is_revision))
+    if budget is None:
+        return fn(*args)
+    return budget.reported(kind, partial(fn, *args), is_revision=is_revision)
 
 
 def regenerating(generate: Generator) -> Reviser:
@@ -112,8 +117,8 @@ def evaluator(
         except OutputError as error:
             return ReflectionEvaluation(None, issues=(Issue(f"{NOT_JUDGED}{error}"),), confidence=0.0)
 
-    async def evaluate(output: Any, run: RunContext, /) -> ReflectionEvaluation:
-        return await _within_budget("evaluate", lambda: judge(output, run))
+    def evaluate(output: Any, run: RunContext, /) -> CoroutineType[Any, Any, ReflectionEvaluation]:
+        return _within_budget("evaluate", judge, output, run)
 
     return judge if is_check else evaluate
 

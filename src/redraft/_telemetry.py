@@ -62,11 +62,11 @@ gauges: Gauges = {}
 """The latest values of the gauges of this process."""
 
 
-async def traced(
+def traced(
     kind: Operation, name: str, operation_id: str, work: Callable[[], Awaitable[R]], parent: str = ""
-) -> R:
+) -> Awaitable[R]:
     """Carry out an operation, and report it if there is telemetry."""
-    return await (work() if current is None else current.operation(kind, name, operation_id, work, parent))
+    return work() if current is None else current.operation(kind, name, operation_id, work, parent)
 
 
 def count(metric: str, amount: float = 1, /, **attributes: str) -> None:

@@ -103,8 +103,10 @@ def check_flag(name: str, value: Any) -> None:
 
 def check_function(name: str, value: Any) -> None:
     """Require None or a function that is not async; raises `ConfigError`."""
+    if value is None:
+        return
     is_async = iscoroutinefunction(value) or iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004 (the method)
-    if value is not None and (not callable(value) or is_async):
+    if not callable(value) or is_async:
         raise ConfigError(f"{name} must be a function that is not async, got {value!r}.")
 
 

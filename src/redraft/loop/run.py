@@ -93,7 +93,7 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from redraft.events import Event
     from redraft.loop.journal import Journalled
@@ -240,7 +240,7 @@ class Run:
             on_failure = partial(steps.count_failure, "evaluate")  # the comparison is part of this step
             self.evaluate = comparing(self.evaluate, accept, steps.retry, on_failure)
 
-    async def to_end(self, draft: Draft | None = None) -> ReflectionResult:
+    def to_end(self, draft: Draft | None = None) -> Awaitable[ReflectionResult]:
         """Run the loop, starting from `draft` if there is one, and return its result.
 
         An error after the first output ends the run with the versions so far: the error is in the result, or
@@ -249,7 +249,7 @@ class Run:
         before the first output, the `ChangedRunError` of a journal that another program began and, unless
         `on_failure` is "raise", a mistake in the evaluator that shows on its first call.
         """
-        return await traced("run", self.name, self.run_id, lambda: self._to_end(draft))
+        return traced("run", self.name, self.run_id, partial(self._to_end, draft))
 
     async def _to_end(self, draft: Draft | None) -> ReflectionResult:
         # A run inside a step of another run has its own budget, and its own listener.
@@ -367,11 +367,11 @@ class Run:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None:
             self.state.add(draft.conversation.reflections)
-        # Advice that several versions got is listed once.
-        seen = {(advice.source, advice.text) for advice in self.draft_advice}
-        self.draft_advice += tuple(
-            advice for advice in draft.advice if (advice.source, advice.text) not in seen
-        )
+        if draft.advice:  # advice that several versions got is listed once
+            seen = {(advice.source, advice.text) for advice in self.draft_advice}
+            self.draft_advice += tuple(
+                advice for advice in draft.advice if (advice.source, advice.text) not in seen
+            )
         if self.pattern.callbacks is not None:
             await self._call_back("on_generation", copy_of(draft.output), number)
             if base is not None:

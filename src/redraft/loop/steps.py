@@ -16,7 +16,6 @@ from redraft._tokens import VersionText
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget
 from redraft.loop.event_log import ignore
-from redraft.protocols import RunContext
 from redraft.redact.log import logger
 from redraft.types import NOTHING_USED, Draft
 
@@ -27,10 +26,18 @@ if TYPE_CHECKING:
     from redraft.loop.budget import Tally
     from redraft.loop.journal import Journalled
     from redraft.loop.output_type import OutputType
-    from redraft.protocols import Step
+    from redraft.protocols import RunContext, Step
     from redraft.types import TokenUsage
 
 R = TypeVar("R")
+
+
+def _unrecorded(
+    _name: str, _returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+) -> Awaitable[R]:
+    """Carry out an effect that nothing records, as `direct` does, without a coroutine of its own."""
+    return fn(*args)
+
 
 NamedFailure: TypeAlias = "Callable[[str, Exception, float | None], float | None]"
 """An `OnFailure` that also takes the name of the step."""
@@ -77,14 +84,16 @@ class Steps:
     def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
         """Carry out an effect, or replay its recorded result; raises its last error."""
         work = self._retried(self.attempt, self.count_failure, name, returns, fn, *args)
-        text = self._text_of(name, args)
-        return self._reported(name, work if text is None else self._pass_on(text, work))
+        if self._emit_text is not None and name in WRITES:
+            work = self._pass_on(self._emit_text, name, args[-1], work)
+        return work if self.emit is ignore else self._emit_events(name, work)
 
     def once(
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> Awaitable[R]:
         """Like `do`, without retries or a budget: for functions of the user that only watch."""
-        return self._reported(name, self._recorded(name, returns, fn, *args))
+        work = self._recorded(name, returns, fn, *args)
+        return work if self.emit is ignore else self._emit_events(name, work)
 
     def inside(
         self,
@@ -98,10 +107,9 @@ class Steps:
         """Carry out an effect inside the current step, within its budget; `on_failure` allows retries."""
         attempt = self._recording(step_context.get().step)
         if on_failure is None:
-            return self._reported(name, attempt(name, returns, fn, *args))
-        return self._reported(name, self._retried(attempt, on_failure, name, returns, fn, *args))
-
-    def _reported(self, name: str, work: Awaitable[R]) -> Awaitable[R]:
+            work = attempt(name, returns, fn, *args)
+        else:
+            work = self._retried(attempt, on_failure, name, returns, fn, *args)
         return work if self.emit is ignore else self._emit_events(name, work)
 
     async def _emit_events(self, name: str, work: Awaitable[R]) -> R:
@@ -116,8 +124,13 @@ class Steps:
         self.emit(StepFinished(self.run_id, name, result, self._seconds() - began))
         return result
 
-    async def _pass_on(self, text: VersionText, work: Awaitable[R]) -> R:
+    async def _pass_on(
+        self, emit: Callable[[TokenEvent], None], name: str, run: RunContext, work: Awaitable[R]
+    ) -> R:
         """Pass on the text of a draft: in pieces from a model, whole from a record or a function."""
+        version = run.attempt.number
+        texts = self._texts.setdefault(version, count(1))
+        text = VersionText(emit, self.run_id, version, WRITES[name], texts, self.tally)
         with step_scope(text=text):
             result = await work
         text.tell(cast("Draft[Any]", result))  # the only steps that write return drafts
@@ -164,20 +177,15 @@ class Steps:
             if journal is not None and journal.budget_state:
                 tally.restore(journal.budget_state)
 
-    def _recording(self, step: Step) -> Step:
+    def _recording(self, step: Step) -> Callable[..., Awaitable[Any]]:
         """Wrap a step to report to telemetry, and to store outputs as data."""
-        if self._output_type is not None and step is not direct:
-            step = partial(self._output_type.recorded, step)
-        return step if self._telemetry is None else partial(self._telemetry.step, step)
-
-    def _text_of(self, name: str, args: tuple[Any, ...]) -> VersionText | None:
-        """The text of the version that a step writes; None for other steps."""
-        run = args[-1] if args else None
-        if self._emit_text is None or name not in WRITES or not isinstance(run, RunContext):
-            return None
-        version = run.attempt.number
-        texts = self._texts.setdefault(version, count(1))
-        return VersionText(self._emit_text, self.run_id, version, WRITES[name], texts, self.tally)
+        if step is direct:
+            attempt = _unrecorded
+        elif self._output_type is None:
+            attempt = step
+        else:
+            attempt = partial(self._output_type.recorded, step)
+        return attempt if self._telemetry is None else partial(self._telemetry.step, attempt)
 
     def count_failure(self, name: str, error: Exception, wait: float | None) -> float | None:
         """Count the usage of a failed step; returns what `wait_before` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from redraft._texts import as_text, copy_of, is_short
+from redraft._texts import as_text, is_short
 from redraft.evaluate.criteria import is_test, needs_model
 from redraft.loop.select import is_better, is_setback
 from redraft.protocols import Attempt
@@ -76,7 +76,7 @@ def next_attempt(
     attempt = Attempt(
         number=len(versions) + 1,
         mode="fresh" if fresh else "revise",
-        previous=copy_of(base.output),
+        previous=base.output,
         evaluation=visible_base.evaluation,
         strategy=way,
         temperature=HIGHEST_TEMPERATURE if stuck else None,
