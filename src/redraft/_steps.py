@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +23,7 @@ from redraft.protocols import ChatReply, ModelRole, StreamingModel
 from redraft.types import images_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable
 
     from redraft._tokens import ReplyText, VersionText
     from redraft.protocols import Allowance, ChatModel, ChatRequest, ModelCall, Step, TextListener
@@ -70,14 +69,19 @@ step_context: ContextVar[StepContext] = ContextVar("step_context", default=NO_ST
 """The context of the step under way."""
 
 
-@contextmanager
-def step_scope(**changes: Any) -> Generator[None]:
+class step_scope:  # noqa: N801 (used like a function)
     """Change the context of the step under way while the block runs."""
-    outside = step_context.set(step_context.get()._replace(**changes))
-    try:
-        yield
-    finally:
-        step_context.reset(outside)
+
+    __slots__ = ("_changes", "_outside")
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def __enter__(self) -> None:
+        self._outside = step_context.set(step_context.get()._replace(**self._changes))
+
+    def __exit__(self, *_: object) -> None:
+        step_context.reset(self._outside)
 
 
 @dataclass(frozen=True, slots=True)

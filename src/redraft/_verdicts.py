@@ -38,6 +38,7 @@ VERDICTS = (
 )
 OUTPUTS = (str, dict, list, int, float)
 NUMBERS = (float, int, Real)  # the common types first: checking against an abstract class is slow
+LISTS = (str, list, tuple)
 _BOOLS = {"true": True, "false": False}
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _SCORE = re.compile(rf"{_NUMBER}(?:\s*(?:(%)|(?:/|out of)\s*{_NUMBER}))?")
@@ -101,7 +102,7 @@ def evaluation_of(
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
     if satisfactory or not reason:
         return ReflectionEvaluation(score, {}, satisfactory)
-    issues = _issues(reason if isinstance(reason, str | list | tuple) else readable(reason))
+    issues = _issues(reason if isinstance(reason, LISTS) else readable(reason))
     return ReflectionEvaluation(score, {}, issues=issues)
 
 

@@ -112,8 +112,10 @@ class PlainTask:
     """The images of the description."""
 
     def __post_init__(self) -> None:
-        for name in ("description", "expected_output", "task_type", "context"):
-            check_text(f"The {name} of a task", getattr(self, name))
+        check_text("The description of a task", self.description)
+        check_text("The expected_output of a task", self.expected_output)
+        check_text("The task_type of a task", self.task_type)
+        check_text("The context of a task", self.context)
         for name in ("tools", "messages", "images"):
             value = getattr(self, name)
             if value.__class__ is not tuple:  # a stored task, which has tuples, must be equal
@@ -604,11 +606,13 @@ class ReflectionEvaluation:
     """
 
     def __post_init__(self) -> None:
-        if self.issues is not NO_ITEMS:
-            issues = (self.issues,) if isinstance(self.issues, str) else self.issues or ()
-            self.issues = frozen_list(
+        if self.issues:
+            issues = (self.issues,) if isinstance(self.issues, str) else self.issues
+            self.issues = FrozenList(
                 [issue if isinstance(issue, Issue) else Issue(str(issue)) for issue in issues]
             )
+        else:
+            self.issues = NO_ITEMS
         if self.suggestions is not NO_ITEMS:
             self.suggestions = frozen_list(self.suggestions)
         if self.overall_score is None and self.gates_passed:
@@ -772,10 +776,8 @@ class ReflectionEvaluation:
             return not missing
         if bool(self.gates_passed) != bool(other.gates_passed):
             return bool(self.gates_passed)
-        if len(missing) != len(earlier_missing):
+        if missing != earlier_missing and set(missing) != set(earlier_missing):
             return len(missing) < len(earlier_missing)
-        if set(missing) != set(earlier_missing):
-            return False
         gain = self.overall_score - other.overall_score
         return gain > 0 and gain > hypot(self.spread, other.spread)
 
@@ -824,7 +826,7 @@ class Draft(Generic[OutputT]):
 
     output: OutputT
     usage: TokenUsage = NOT_REPORTED
-    improvements: tuple[str, ...] = ()
+    improvements: tuple[str, ...] = NO_ITEMS
     """What was changed."""
     strategy: str = "draft"
     notes: tuple[str, ...] = ()

@@ -413,13 +413,12 @@ async def run_functions(
     evaluate: Callable[..., Any] | None = None,
     revise: Callable[..., Any] | None = None,
     *,
-    pattern: ReflectionPattern | None = None,
+    pattern: ReflectionPattern,
     draft: Output | Draft | None = None,
     until: Stopper | None = None,
     step: Step | None = None,
 ) -> ReflectionResult:
     """Run the loop over plain functions, as documented in `reflect`."""
-    pattern = pattern_or_default(pattern)
     check_function("until", until)
     task = task_of(task, pattern)
     verbs = function_verbs(pattern, task.task_type, generate, evaluate, revise, has_draft=draft is not None)

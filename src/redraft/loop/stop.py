@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, TypeAlias, cast, overload
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
 from redraft._verdicts import plain_scalar
@@ -49,16 +49,22 @@ IN_A_ROW = 3
 
 def first(*rules: Stopper) -> Rule:
     """Combine rules: the first reason decides. A caller's own rule gets copies of the versions."""
-    ours = [getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft.") for rule in rules]
+    checked = [_checked(rule) for rule in rules]
 
     def first_reason(versions: Sequence[ReflectionVersion], /) -> Stop | None:
-        for rule, is_ours in zip(rules, ours, strict=True):
-            answer = rule(versions if is_ours else _Copies(versions))
-            if answer is not None and (stop := stop_of(answer, versions)):
+        for rule in checked:
+            if stop := rule(versions):
                 return stop
         return None
 
     return first_reason
+
+
+def _checked(rule: Stopper) -> Rule:
+    """A rule whose answer is a `Stop` or None: a rule of Redraft as it is, a caller's own wrapped."""
+    if getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft."):
+        return cast("Rule", rule)
+    return lambda versions: stop_of(rule(_Copies(versions)), versions)
 
 
 class _Copies(Sequence[ReflectionVersion]):
