@@ -20,6 +20,7 @@ from redraft.types import (
     Choice,
     Conversation,
     Draft,
+    FrozenList,
     Issue,
     Reflection,
     ReflectionEvaluation,
@@ -100,10 +101,10 @@ def evaluation_of(
         return _evaluation_of_mapping(cast("Mapping[Any, Any]", value), threshold, score_max)
     else:
         raise OutputError(f"the verdict is {short_repr(value)}; expected {VERDICTS}")
-    if satisfactory or not reason:
-        return ReflectionEvaluation(score, {}, satisfactory)
-    issues = _issues(reason if isinstance(reason, LISTS) else readable(reason))
-    return ReflectionEvaluation(score, {}, issues=issues)
+    evaluation = ReflectionEvaluation(score, {}, satisfactory)
+    if reason and not satisfactory:  # set here, because __post_init__ would look at each issue again
+        evaluation.issues = FrozenList(_issues(reason if isinstance(reason, LISTS) else readable(reason)))
+    return evaluation
 
 
 def plain_scalar(value: Any) -> Any:

@@ -32,13 +32,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def _unrecorded(
-    _name: str, _returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
-) -> Awaitable[R]:
-    """Carry out an effect that nothing records, as `direct` does, without a coroutine of its own."""
-    return fn(*args)
-
-
 NamedFailure: TypeAlias = "Callable[[str, Exception, float | None], float | None]"
 """An `OnFailure` that also takes the name of the step."""
 
@@ -78,7 +71,10 @@ class Steps:
         self._telemetry = _telemetry.current
         self._recorded = self._recording(step)
         self._seconds = perf_counter if self.journal is None else self.journal.elapsed
-        self._has_budget = tally.budget is not NO_BUDGET or tally.outer is not None
+        self.attempt = self._recorded
+        """The step that carries out an effect within the budget, without retries and events."""
+        if tally.budget is not NO_BUDGET or tally.outer is not None:
+            self.attempt = partial(_bounded, tally, journal, self._recorded)
         self._texts: dict[int, Iterator[int]] = {}
 
     def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
@@ -147,35 +143,16 @@ class Steps:
         *args: Any,
     ) -> Awaitable[R]:
         """Retry an effect until it succeeds or the retries are used up."""
-        # Waiting is a step, so that a resumed run does not wait again.
-        wait = partial(attempt, "wait", NoneType, asyncio.sleep)
         return self.retry.run(
-            attempt, name, returns, fn, *args, on_failure=partial(on_failure, name), sleep=wait
+            attempt,
+            name,
+            returns,
+            fn,
+            *args,
+            on_failure=lambda error, wait: on_failure(name, error, wait),
+            # Waiting is a step, so that a resumed run does not wait again.
+            sleep=lambda seconds: attempt("wait", NoneType, asyncio.sleep, seconds),
         )
-
-    @property
-    def attempt(self) -> Callable[..., Awaitable[Any]]:
-        """The step that carries out an effect within the budget, without retries and events."""
-        return self._bounded if self._has_budget else self._recorded
-
-    async def _bounded(
-        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
-    ) -> R:
-        """Carry out an effect within the budget, whose state the journal records with it."""
-        budget, tally, journal = StepBudget(self.tally, name), self.tally, self.journal
-
-        async def effect(*args: Any) -> R:
-            try:
-                return await budget.timed(fn, *args)
-            finally:
-                if journal is not None:
-                    journal.budget_state = tally.state()
-
-        try:
-            return await budget.bounding(self._recorded(name, returns, effect, *args))
-        finally:
-            if journal is not None and journal.budget_state:
-                tally.restore(journal.budget_state)
 
     def _recording(self, step: Step) -> Callable[..., Awaitable[Any]]:
         """Wrap a step to report to telemetry, and to store outputs as data."""
@@ -204,3 +181,37 @@ class Steps:
         logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
         self.emit(StepFailed(self.run_id, name, error, wait))
         return wait
+
+
+def _unrecorded(
+    _name: str, _returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+) -> Awaitable[R]:
+    """Carry out an effect that nothing records, as `direct` does, without a coroutine of its own."""
+    return fn(*args)
+
+
+async def _bounded(
+    tally: Tally,
+    journal: Journalled | None,
+    recorded: Callable[..., Awaitable[Any]],
+    name: str,
+    returns: type[R],
+    fn: Callable[..., Awaitable[R]],
+    /,
+    *args: Any,
+) -> R:
+    """Carry out an effect within the budget, whose state the journal records with it."""
+    budget = StepBudget(tally, name)
+
+    async def effect(*args: Any) -> R:
+        try:
+            return await budget.timed(fn, *args)
+        finally:
+            if journal is not None:
+                journal.budget_state = tally.state()
+
+    try:
+        return await budget.bounding(recorded(name, returns, effect, *args))
+    finally:
+        if journal is not None and journal.budget_state:
+            tally.restore(journal.budget_state)
