@@ -135,18 +135,29 @@ def keyword_hints(**options: str) -> Callable[[C], C]:
     return decorate
 
 
+class _Missing:
+    """An attribute that users try, whose `AttributeError` names the attribute that exists."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, _owner: object, _kind: type | None = None) -> Any:
+        raise AttributeError(self._text)
+
+
 def attribute_hints(public: C) -> C:
-    """Decorate a class, so that the `AttributeError` of a missing attribute names the one probably meant."""
+    """Decorate a class, so that the `AttributeError` of a missing attribute names the one probably meant.
+
+    The class gets no `__getattr__`: it would make every access to an attribute slow.
+    """
     kind: Any = public
     instead = ATTRIBUTES[kind.__name__]
-
-    def missing(self: object, name: str) -> Any:
-        text = f"{kind.__name__!r} object has no attribute {name!r}"
-        if name in instead:
-            raise AttributeError(f"{text}. It is {instead[name]!r}.")
-        raise AttributeError(text, name=name, obj=self)
-
-    kind.__getattr__ = missing  # type checkers must not see it: they would take any attribute for one
+    for name, place in instead.items():
+        text = f"{kind.__name__!r} object has no attribute {name!r}. It is {place!r}."
+        setattr(kind, name, _Missing(text))
+    kind.__dir__ = lambda self: [name for name in object.__dir__(self) if name not in instead]
     return public
 
 
