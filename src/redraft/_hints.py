@@ -157,7 +157,11 @@ def attribute_hints(public: C) -> C:
     for name, place in instead.items():
         text = f"{kind.__name__!r} object has no attribute {name!r}. It is {place!r}."
         setattr(kind, name, _Missing(text))
-    kind.__dir__ = lambda self: [name for name in object.__dir__(self) if name not in instead]
+
+    def names(self: object) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in instead]
+
+    kind.__dir__ = names
     return public
 
 

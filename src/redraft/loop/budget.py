@@ -88,18 +88,18 @@ class Tally:
     """What a run has used so far, by role, and which calls its budget did not allow."""
 
     budget: Budget
-    by_role: dict[str, TokenUsage] = field(default_factory=dict[str, TokenUsage])
+    by_role: dict[str, TokenUsage] = field(init=False)
     known_usd: float = 0.0
     """The cost of the calls whose cost is known."""
     clock: Callable[[], float] = monotonic
     started: float = field(init=False)
-    shortest: dict[str, int] = field(default_factory=dict[str, int])
+    shortest: dict[str, int] = field(init=False)
     """The output tokens of the shortest reply of each role."""
-    longest: dict[str, int] = field(default_factory=dict[str, int])
+    longest: dict[str, int] = field(init=False)
     """The output tokens of the longest reply of each role."""
-    dearest: dict[str, float] = field(default_factory=dict[str, float])
+    dearest: dict[str, float] = field(init=False)
     """The highest cost of a reply of each role."""
-    reported: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    reported: dict[str, tuple[int, float]] = field(init=False)
     """The most tokens and US dollars that a call of each of the user's functions has reported."""
     exhausted: ConvergenceReason | None = None
     """The budget that kept a call from starting, or cancelled it."""
@@ -108,9 +108,9 @@ class Tally:
     cancelled: int = 0
     needed: str = ""
     """What the last refused call needed, and what was left."""
-    unpriced: set[str] = field(default_factory=set[str])
+    unpriced: set[str] = field(init=False)
     """Models without a price whose replies report no cost, so that no budget in US dollars bounds them."""
-    accepted: dict[str, int] = field(default_factory=dict[str, int])
+    accepted: dict[str, int] = field(init=False)
     """Limits on replies that were lowered after a provider's refusals, by model."""
     cut_off: int = 0
     """Replies that ended at the limit that the budget set."""
@@ -131,6 +131,13 @@ class Tally:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self.by_role = {}
+        self.shortest = {}
+        self.longest = {}
+        self.dearest = {}
+        self.reported = {}
+        self.unpriced = set()
+        self.accepted = {}
 
     def add(self, role: str, usage: TokenUsage) -> None:
         """Add the usage of a step."""

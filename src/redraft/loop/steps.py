@@ -156,13 +156,11 @@ class Steps:
 
     def _recording(self, step: Step) -> Callable[..., Awaitable[Any]]:
         """Wrap a step to report to telemetry, and to store outputs as data."""
-        if step is direct:
-            attempt = _unrecorded
-        elif self._output_type is None:
-            attempt = step
-        else:
-            attempt = partial(self._output_type.recorded, step)
-        return attempt if self._telemetry is None else partial(self._telemetry.step, attempt)
+        if self._output_type is not None and step is not direct:
+            step = partial(self._output_type.recorded, step)
+        if self._telemetry is not None:
+            return partial(self._telemetry.step, step)
+        return _unrecorded if step is direct else step
 
     def count_failure(self, name: str, error: Exception, wait: float | None) -> float | None:
         """Count the usage of a failed step; returns what `wait_before` does."""
