@@ -18,8 +18,6 @@ from math import isfinite
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
-from pydantic_core import to_jsonable_python
-
 from redraft import errors
 from redraft._pointers import pointer
 from redraft._validation import named_error, readable
@@ -68,6 +66,8 @@ def plain_data(value: Any, what: str) -> Any:
 
     Raises `ConfigError`, whose message begins with `what`, for other values, NaN and infinities included.
     """
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 (records do not need it)
+
     try:
         data = to_jsonable_python(value)
         json.dumps(data, allow_nan=False)
@@ -650,14 +650,6 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 MISTAKES = (TypeError, AttributeError, NameError)
 """Errors that mean a bug in a function, so that a retry does not help."""
-
-CRITERION_FUNCTION_NOTE = "The function of the criterion "
-"""Prefix of the note on an exception that a criterion's function raised."""
-
-
-def is_from_criterion_function(error: BaseException) -> bool:
-    """Whether a criterion's function raised an error."""
-    return any(note.startswith(CRITERION_FUNCTION_NOTE) for note in getattr(error, "__notes__", ()))
 
 
 class RecordedError(RedraftError):

@@ -33,6 +33,15 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? E{listed[1:]}" if close else listed
 
 
+CRITERION_FUNCTION_NOTE = "The function of the criterion "
+"""Prefix of the note on an exception that a criterion's function raised."""
+
+
+def is_from_criterion_function(error: BaseException) -> bool:
+    """Whether a criterion's function raised an error."""
+    return any(note.startswith(CRITERION_FUNCTION_NOTE) for note in getattr(error, "__notes__", ()))
+
+
 def readable(value: object, render: Callable[[Any], str] = str) -> str:
     """The text of a value by `str` or `repr`; a note in its place if the value's class raises an error."""
     try:

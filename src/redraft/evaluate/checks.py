@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_origin
 
 from redraft._calls import evaluator
-from redraft._codec import CRITERION_FUNCTION_NOTE, MISTAKES, describe_error, is_record
+from redraft._codec import MISTAKES, describe_error, is_record
 from redraft._pointers import path_of, pointer
 from redraft._texts import (
     as_text,
@@ -21,7 +21,7 @@ from redraft._texts import (
     type_name,
     without_addresses,
 )
-from redraft._validation import is_number
+from redraft._validation import CRITERION_FUNCTION_NOTE, is_number
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
     PASSED,

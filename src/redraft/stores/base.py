@@ -23,8 +23,6 @@ from typing import (
 )
 from zlib import crc32
 
-from pydantic_core import from_json, to_json
-
 from redraft._validation import check_count
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 
@@ -457,6 +455,8 @@ def _text_and_copy(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Raises `TypeError`, naming the place, for anything that would be read back differently.
     """
+    from pydantic_core import from_json, to_json  # noqa: PLC0415 (slow to load, and reading needs none)
+
     try:
         encoded = to_json(data)
         copy = from_json(encoded, allow_inf_nan=False)
@@ -600,6 +600,8 @@ def _texts(field: str, value: Scalar) -> set[str]:
         return set()  # JSON has no such number, so neither has any record
     texts = {json_text(value)}
     if isinstance(value, int | float) and not isinstance(value, bool):
+        from pydantic_core import to_json  # noqa: PLC0415 (as above)
+
         same = _same_numbers(value)
         # pydantic_core, which writes the records, spells some floats differently: 0.00001, not 1e-05.
         texts |= {json_text(number) for number in same} | {to_json(number).decode() for number in same}

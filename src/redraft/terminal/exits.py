@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
-from redraft._codec import is_from_criterion_function
-from redraft._validation import named_error
+from redraft._validation import is_from_criterion_function, named_error
 from redraft.errors import (
     ConfigError,
     JobError,
