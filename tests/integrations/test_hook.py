@@ -1100,7 +1100,8 @@ def test_the_start_of_a_session_loads_no_more_than_it_needs(project):
         "from redraft.__main__ import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'typer', 'rich', 'pydantic', 'pydantic_ai', 'numpy', 'onnxruntime', 'redraft.loop.run'}\n"
+        "heavy = {'typer', 'rich', 'pydantic_core', 'numpy', 'onnxruntime', 'redraft.lessons.error_forms',"
+        " 'redraft.loop.run'}\n"
         "print(heavy & set(sys.modules))"
     )
     begun = event("SessionStart", source="startup")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from redraft.lessons.facts import MOST_NAMES
 from redraft.memory.safety import violation
 from redraft.text.characters import without_invisible
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 LONGEST_REPORT = 4_000
 """Maximum characters of a message that are read."""
-MOST_NAMES = 40
-"""Maximum names of a list in a fact, such as the columns of a table."""
 LONGEST_NAME = 64
 MOST_NAME_WORDS = 6
 """Maximum words of an identifier such as `customer_billing_address`; more are a sentence in disguise."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from redraft._texts import shortened
 from redraft._words import words_in
-from redraft.lessons.error_forms import MOST_NAMES, claims_in, is_name, is_order, missing_name
 from redraft.lessons.folder import CONFIRMATION, REJECTED
 from redraft.lessons.lesson import CONFIDENCE, Fact, Trust
 from redraft.lessons.markdown import one_line
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 # are merged into its statement: names are added, and a newer clause corrects an older one.
 
 MOST_CLAUSES, MOST_EVIDENCE = 8, 5
+MOST_NAMES = 40
+"""Maximum names of a list in a fact, such as the columns of a table."""
 LONGEST_STATEMENT, LONGEST_QUOTE = 900, 300
 LONGEST_CLAUSE = 240
 """Maximum characters of a clause that a model wrote."""
@@ -74,6 +75,8 @@ def findings_in(outcome: Outcome, requirements: Iterable[str] = ()) -> list[Fact
 
     Facts that the task or the `requirements` of the criteria state already are left out.
     """
+    from redraft.lessons.error_forms import claims_in  # noqa: PLC0415 (slow to load, and advice needs none)
+
     stated = "\n".join((*requirements, *outcome.requirements))
     task = f"{outcome.task.description}\n{outcome.task.expected_output}"
     replies = (*_tool_replies(outcome.transcript), outcome.heard)
@@ -254,6 +257,8 @@ def _placed(finding: FactFinding, output: str) -> FactFinding:
 
 def _passing(outcome: Outcome) -> Iterator[FactFinding]:
     """Findings from an output that passed with other names, after an output failed for a missing name."""
+    from redraft.lessons.error_forms import is_name, missing_name  # noqa: PLC0415 (slow to load, and advice needs none)
+
     if not outcome.is_fixed:
         return
     passed, failed = outcome.output, outcome.failed_output
@@ -292,6 +297,8 @@ def supported(subject: str, statement: str, outcome: Outcome) -> FactFinding | s
     All its names and numbers must be in a single error, in a single reply of a tool, or in the output that
     passed. Advice and repetitions of the task are not facts.
     """
+    from redraft.lessons.error_forms import is_name, is_order  # noqa: PLC0415 (slow to load, and advice needs none)
+
     subject, clause = (
         one_line(subject).strip("\"'`.: "),
         one_line(statement).strip("\"'`. ").replace(";", ","),

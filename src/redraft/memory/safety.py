@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from redraft.redact.engine import has_any
-from redraft.redact.redactor import EVERY_CATEGORY, Redactor, redactor_of_environment
 from redraft.text.characters import without_invisible, without_middle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from redraft.redact import Redactor  # noqa: TC004 (for type checkers: it takes long to load)
 
 LONGEST = 2_000
 """Maximum characters of a field; a longer text has room to hide orders."""
@@ -51,6 +52,11 @@ def violations_of(text: str) -> Iterator[str]:
 
 def memory_redactor() -> Redactor:
     """Redactor for texts of later prompts: withholds secrets, personal data and internal names."""
+    from redraft.redact.redactor import (  # noqa: PLC0415 (slow to load, and reading memory needs none)
+        EVERY_CATEGORY,
+        redactor_of_environment,
+    )
+
     return redactor_of_environment(also=EVERY_CATEGORY)
 
 
