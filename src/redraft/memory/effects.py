@@ -85,11 +85,11 @@ def payoff_of(histories: Iterable[History]) -> Payoff:
     The test makes no assumption about the scores: ranks with ties, exact for pass and fail and for few runs.
     Only runs of the same task are compared, so that an easy task with many runs with it proves nothing.
     """
-    tasks = [tuple(history)[-LATEST:] for history in histories]
+    tasks = tuple(tuple(history)[-LATEST:] for history in histories)
     every = _compared(tasks)
     if not every.tests:
         return every.payoff
-    recent = _compared([history[-RECENT:] for history in tasks])
+    recent = _compared(tuple(history[-RECENT:] for history in tasks))
     windows = [(every, False), (recent, True)]
     for verdict in ("hurts", "helps"):
         for window, is_recent in windows:
@@ -145,7 +145,8 @@ class _Compared(NamedTuple):
     verdict: str = ""
 
 
-def _compared(tasks: Iterable[History]) -> _Compared:
+@lru_cache(maxsize=128)  # a list of tasks is shown again and again, and few of them have new runs
+def _compared(tasks: tuple[tuple[tuple[bool, float], ...], ...]) -> _Compared:
     """Compare the scores of a window; `tests` is the number of tests so far, 0 before the first."""
     every = [
         _Sides(
@@ -225,7 +226,7 @@ def _p_values(tasks: Sequence[_Sides]) -> tuple[float, float]:
 def _tied(sides: _Sides) -> tuple[tuple[int, int], ...]:
     """The number of scores of each side for each value, from the lowest to the highest."""
     having, lacking = map(Counter, sides)
-    return tuple((having[score], lacking[score]) for score in sorted(having | lacking))
+    return tuple((having[score], lacking[score]) for score in sorted({*having, *lacking}))
 
 
 @lru_cache(maxsize=4096)

@@ -298,7 +298,7 @@ class TaskNotes:
         """Whether the notes help, by the test that decides what is in force."""
         return payoff_of_notes([self])
 
-    @property
+    @cached_property
     def history(self) -> History:
         """The scores that the trial compares: of the current line of notes, else of all lines."""
         uses = self.uses[-LATEST:]
