@@ -199,8 +199,16 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Add the sums of other runs."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.runs += other.runs
+        self.requests += other.requests
+        self.failed_requests += other.failed_requests
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cost_usd += other.cost_usd
+        self.unknown += other.unknown
+        self.later_tokens += other.later_tokens
+        self.later_usd += other.later_usd
+        self.later_unknown += other.later_unknown
 
 
 class Count(NamedTuple):
@@ -350,8 +358,9 @@ class RunIndex:
     ) -> list[RunUse]:
         """List the uses of a lesson or note, the latest first, optionally only those with an outcome."""
         values: dict[str, Any] = {"space": self._space, "kind": kind, "subject": _to_column(subject)}
-        columns = ", ".join(_USES.columns)
-        sql = f"SELECT {columns} FROM uses WHERE space = :space AND kind = :kind AND subject = :subject"  # noqa: S608 (made of constants)
+        kinds = {name: kind for name, kind in _USES.columns.items() if name != "subject"}
+        sql = f"SELECT {', '.join(kinds)} FROM uses WHERE space = :space"  # noqa: S608 (made of constants)
+        sql += " AND kind = :kind AND subject = :subject"
         if outcome is not None:
             sql += " AND outcome = :outcome"
             values["outcome"] = _to_column(outcome)
@@ -359,10 +368,9 @@ class RunIndex:
         if limit is not None:
             sql += " LIMIT :limit"
             values["limit"] = limit
-        kinds = _USES.columns.values()
 
         def use(row: Sequence[Any]) -> RunUse:
-            return RunUse(*map(_from_column, row, kinds))
+            return RunUse(subject, *map(_from_column, row, kinds.values()))
 
         return _readable(use, await self._ask(sql, values), "uses")
 
@@ -543,7 +551,6 @@ _OF_SHARES = ("created_at", "status", "is_inner")
 """Columns of a run that its shares repeat, so that the usual filters need no join."""
 _QUERIED = {"run_id": "key", **_COLUMNS, "day": "date"}
 """Columns that a query may name, each with its kind."""
-_SUMS = tuple(total.name for total in fields(Totals))
 
 
 LARGEST = 2**63
@@ -601,13 +608,20 @@ _IN_DATABASE = {**_KINDS, "bool": (int,), "date": (int,)}
 def _from_column(value: Any, kind: str) -> Any:
     if type(value) not in _IN_DATABASE[kind]:  # SQLite puts anything into any column
         raise TypeError(f"{value!r} is no {kind}")
-    if kind == "str" and "\\" in value:
-        return json.loads(f'"{value}"')
-    if kind == "date":
-        return _EPOCH.date() + timedelta(days=value)
-    if kind == "time":
-        return _time(value)
-    return bool(value) if kind == "bool" else value
+    read = _FROM_DATABASE.get(kind)
+    return value if read is None else read(value)
+
+
+def _unescaped(text: str) -> str:
+    return json.loads(f'"{text}"') if "\\" in text else text
+
+
+_FROM_DATABASE: Mapping[str, Callable[[Any], Any]] = {
+    "str": _unescaped,
+    "date": lambda days: _EPOCH.date() + timedelta(days=days),
+    "time": _time,
+    "bool": bool,
+}
 
 
 def _row(values: Sequence[Any]) -> RunRow:
