@@ -13,6 +13,8 @@ from redraft.errors import ConfigError
 
 SETTINGS_FILE = "redraft.toml"
 DEFAULT_HOME = ".redraft"
+NO_EMBEDDER = "none"
+"""The embedder's name that turns embedding off: full-text search only."""
 ANY_ADDRESSES, PUBLIC_ADDRESSES = "any", "public"
 """The values of the setting `http_addresses`."""
 

@@ -56,11 +56,10 @@ from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.recurrence import CANDIDATES, matching_lessons, query_of
 from redraft.lessons.writer import LessonReflection, repeated_source, write_reflection
 from redraft.memory.safety import LONGEST, Cleaner
-from redraft.models.embed import embedder_of
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder, Mistake, ModelChoice
 from redraft.redact.log import logger
-from redraft.settings import load_settings
+from redraft.settings import NO_EMBEDDER, load_settings
 from redraft.stores.base import Store
 from redraft.stores.location import project_store
 from redraft.stores.sqlite import MemoryStore
@@ -150,8 +149,11 @@ class Lessons:
 
     def __post_init__(self) -> None:
         self._check_arguments()
-        settings = load_settings()
-        embedder = embedder_of(self.embedder, settings)
+        embedder = None
+        if self.embedder != NO_EMBEDDER:
+            from redraft.models.embed import embedder_of  # noqa: PLC0415 (slow to load)
+
+            embedder = embedder_of(self.embedder, load_settings())
         store = (project_store() if self.store else None) if isinstance(self.store, bool) else self.store
         store = store or MemoryStore()
         self._documents = documents_of(self.path, store)

@@ -26,7 +26,6 @@ from redraft.evaluate.criteria import (
     recorded,
 )
 from redraft.evaluate.evidence import sources_of
-from redraft.evaluate.panel import panel
 from redraft.text.yaml import KeyPath, dump_yaml, end_of_list, line_of, load_yaml
 from redraft.types import QualityCriterion
 
@@ -311,6 +310,7 @@ def try_out(criterion: QualityCriterion) -> None:
 
     An evaluator that needs a model is built later.
     """
+    from redraft.evaluate.panel import panel  # a file that is only read needs no evaluators
     from redraft.sandbox.jail import ProcessJail
 
     if criterion.evaluator == "llm":

@@ -17,6 +17,7 @@ from redraft.models.minilm import NAME, MiniLMEmbedder, minilm_is_installed
 from redraft.models.names import resolve_name
 from redraft.models.provider import LoopClients, model_error, named
 from redraft.protocols import Embedder
+from redraft.settings import NO_EMBEDDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
 
     from redraft.settings import Settings
-
-NO_EMBEDDER = "none"
-"""The name that turns embedding off: full-text search only."""
 
 
 @runtime_checkable

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from redraft._validation import check_model
 from redraft.errors import ConfigError
-from redraft.models.fallback import FallbackModel
-from redraft.models.local import PACKAGED, LocalModel
-from redraft.models.provider import EXTRAS, ProviderModel, similar_names
 from redraft.settings import load_settings, names_in
 
 if TYPE_CHECKING:
@@ -60,6 +57,9 @@ def model_named(name: str, aliases: Mapping[str, str] | None = None) -> ChatMode
 
 
 def _model_with_name(full: str) -> ChatModel:
+    from redraft.models.local import LocalModel  # noqa: PLC0415 (slow to load; models may be objects)
+    from redraft.models.provider import ProviderModel, similar_names  # noqa: PLC0415 (as above)
+
     provider, colon, model = full.partition(":")
     if not colon:
         raise ConfigError(
@@ -77,7 +77,11 @@ def _model_with_name(full: str) -> ChatModel:
 
 def model_with_fallbacks(models: Sequence[ChatModel]) -> ChatModel:
     """The first model, with the other models as fallbacks if there are any."""
-    return models[0] if len(models) == 1 else FallbackModel(models)
+    if len(models) == 1:
+        return models[0]
+    from redraft.models.fallback import FallbackModel  # noqa: PLC0415 (slow to load)
+
+    return FallbackModel(models)
 
 
 def model_of(
@@ -137,9 +141,11 @@ def label_of_model(model: ModelChoice | None) -> str:
     """The name of a model for a record: the class of a model without a name, and "" for None."""
     if isinstance(model, list | tuple):
         return ", ".join(map(label_of_model, model))
-    if isinstance(model, FallbackModel):
-        return model.name
-    return model if isinstance(model, str) else "" if model is None else type(model).__name__
+    if model is None or isinstance(model, str):
+        return model or ""
+    from redraft.models.fallback import FallbackModel  # noqa: PLC0415 (slow to load)
+
+    return model.name if isinstance(model, FallbackModel) else type(model).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +159,14 @@ class KnownModel:
 
 def known_models() -> list[KnownModel]:
     """The packaged weights, then the providers, and whether they can be used. Makes no calls."""
-    return [*(_weights(name) for name in PACKAGED), *(_provider(name) for name in EXTRAS)]
+    from redraft.models.local import PACKAGED  # noqa: PLC0415 (slow to load)
+    from redraft.models.provider import EXTRAS  # noqa: PLC0415 (slow to load)
+
+    weights = [_weights(name, packaged.missing()) for name, packaged in PACKAGED.items()]
+    return [*weights, *map(_provider, EXTRAS)]
 
 
-def _weights(name: str) -> KnownModel:
-    problem = PACKAGED[name].missing()
+def _weights(name: str, problem: str | None) -> KnownModel:
     if not _is_installed("xllamacpp"):
         problem = "not installed: pip install 'redraft[local]'"
     return KnownModel(f"local:{name}", problem is None, problem or "weights and runtime are installed")
