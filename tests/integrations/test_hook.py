@@ -1081,7 +1081,7 @@ def test_a_check_loads_no_more_than_it_needs(project):
     assert (json.loads(answer)["decision"], loaded) == ("block", "set()")
 
 
-def test_the_start_of_a_session_loads_no_more_than_it_needs(project):
+def test_the_start_of_a_session_and_a_prompt_load_no_more_than_they_need(project):
     async def teach():
         lessons = Lessons(agent="coding-agent", embedder="none", model=None, auto=False)
         told = (
@@ -1101,16 +1101,17 @@ def test_the_start_of_a_session_loads_no_more_than_it_needs(project):
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'typer', 'rich', 'pydantic_core', 'numpy', 'onnxruntime', 'redraft.lessons.error_forms',"
-        " 'redraft.loop.run'}\n"
+        " 'redraft.models.provider', 'redraft.loop.run'}\n"
         "print(heavy & set(sys.modules))"
     )
-    begun = event("SessionStart", source="startup")
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=begun, capture_output=True, text=True, check=True
-    )
-    answer, loaded = done.stdout.splitlines()
-    assert "Run the tests." in answer
-    assert loaded == "set()"
+    prompt = event("UserPromptSubmit", prompt="Change the offer.")
+    for begun, told in ((event("SessionStart", source="startup"), True), (prompt, False)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=begun, capture_output=True, text=True, check=True
+        )
+        *answer, loaded = done.stdout.splitlines()
+        assert ("Run the tests." in "".join(answer)) is told
+        assert loaded == "set()"
 
 
 def test_the_defaults_are_what_the_page_says():

@@ -456,7 +456,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
             await close_project_store()
         # Compared line by line: the reason for recalling a lesson differs from prompt to prompt, and two
         # lessons may share a sentence.
-        sent = {line for record in session.advice for line in from_record(Advice, record).text.splitlines()}
+        sent = {line for record in session.advice for line in record["text"].splitlines()}
         advice = [item for item in recalled if not sent.issuperset(item.text.splitlines())]
         session.advice += map(to_record, advice)
         sessions.save(session)
