@@ -31,6 +31,9 @@ ROWS = [
     ("x\n<think>\ny\n</think>\nz", "x\n<think>\ny\n</think>\nz"),
     ("```xml\n</think>\n```", "```xml\n</think>\n```"),
     ("<table><tr></tr></table>", "<table><tr></tr></table>"),
+    ("\ufeff<think>hm</think>Tea", "Tea"),
+    ("\n\ufeff <think>hm</think>\ufeff<think>hm</think>Tea", "Tea"),
+    ("\ufeffTea", "\ufeffTea"),
     ("<thinker>x</thinker>", "<thinker>x</thinker>"),
     ("[1, 2]", "[1, 2]"),
     ("", ""),
@@ -52,6 +55,7 @@ def filtered(pieces, **more):
 
 
 PARTS = [
+    "\ufeff",
     "<think>",
     "</think>",
     "<th",

@@ -15,7 +15,9 @@ _TAGS = {
     "◁think▷": "◁/think▷",
 }
 """The tags around the reasoning of a model, in lower case."""
-_OPENING_TAG = re.compile(rf"\s*({'|'.join(map(re.escape, _TAGS))})", re.IGNORECASE)
+_START = re.compile(r"[\s\ufeff]*")
+"""White space and a byte order mark, which reasoning may follow."""
+_OPENING_TAG = re.compile(rf"{_START.pattern}({'|'.join(map(re.escape, _TAGS))})", re.IGNORECASE)
 _CLOSING_TAG = re.compile("|".join(map(re.escape, _TAGS.values())), re.IGNORECASE)
 _FIRST = frozenset(tag[0] for tag in _TAGS)
 _LONGEST_TAG = max(map(len, _TAGS.values()))
@@ -34,7 +36,7 @@ def without_thoughts(text: str) -> str:
     sentence belong to the text.
     """
     start = 0
-    if text.lstrip()[:1] not in _FIRST:
+    if _START.sub("", text, count=1)[:1] not in _FIRST:
         return _without_unopened(text)
     while (opening := _OPENING_TAG.match(text, start)) is not None:
         closing = re.compile(re.escape(_TAGS[opening[1].lower()]), re.IGNORECASE).search(text, opening.end())
@@ -118,7 +120,7 @@ class ThoughtFilter:
         rest = without_thoughts(text)
         if self._had_opening and rest:
             self._rest = rest  # the block is closed
-        start = rest.lstrip().lower()
+        start = _START.sub("", rest, count=1).lower()
         is_unsure = any(tag.startswith(start) for tag in _TAGS)  # an empty start, too
         waits_for_tag = self._is_held and not self._had_opening and rest == text
         if (is_unsure or waits_for_tag) and not is_end:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from types import MappingProxyType
 
 import pytest
@@ -20,7 +21,7 @@ from redraft.models.response import is_cumulative
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatRequest, Message
 from support.evaluation import evaluate
-from support.openai_server import Events, completion, serving
+from support.openai_server import Events, Stream, completion, serving
 
 CHAT, RESPONSES = "openai-chat:gpt-4o-mini", "openai:gpt-4o-mini"
 ANTHROPIC, GOOGLE = "anthropic:claude-haiku-4-5", "google:gemini-2.5-flash"
@@ -552,6 +553,30 @@ SO_FAR = [usage(1000, written, 1000 + written) for written in range(1, 21)]
 def test_usage_in_a_stream_counts_once(name, answer, server):
     reply, _, _ = streamed(name, answer, server=server)
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (1000, 20)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        (CHAT, Stream(["Te", "a"])),
+        (ANTHROPIC, anthropic(text_block("Te", "a"))),
+        (GOOGLE, Events([google(candidate({"text": each})) for each in ("Te", "a")])),
+    ],
+    ids=["chat", "anthropic", "google"],
+)
+def test_a_byte_order_mark_before_a_stream_hides_nothing(name, answer, cut, server):
+    answer.start, answer.cut = BOM_UTF8, cut
+    reply, text, _ = streamed(name, answer, server=server)
+    assert (reply.text, text) == ("Tea", "Tea")
+
+
+def test_a_stream_that_is_only_a_byte_order_mark_is_empty(server):
+    empty = Events([])
+    empty.start = BOM_UTF8
+    error, text, _ = streamed(CHAT, empty, server=server)
+    assert isinstance(error, ModelError)
+    assert text == ""
 
 
 def test_a_stream_without_usage_has_none(server):

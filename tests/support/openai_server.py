@@ -70,8 +70,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in answer.events():
-            line = f"{answer.name_of(event)}data: {event}\n\n".encode()
+        lines = [f"{answer.name_of(event)}data: {event}\n\n".encode() for event in answer.events()]
+        if answer.start:
+            first = answer.start + (lines[0] if lines else b"")
+            lines[:1] = filter(None, (first[: answer.cut], first[answer.cut :]))
+        for line in lines:
             try:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             except BrokenPipeError:  # the client has read enough
@@ -95,11 +98,14 @@ class Stream:
 
     `done` ends as it should; `silent` without usage; `cut` without a reason and usage; `drops` the
     connection; `hangs`; `garbage` and `error` come instead of the end. `sent` are the times of the pieces.
+    `start` comes before everything; its first `cut` bytes are a chunk of their own.
     """
 
     pieces: Sequence[str]
     ending: str = "done"
     sent: list[float] = field(default_factory=list)
+    start: bytes = b""
+    cut: int = 0
 
     def name_of(self, _event):
         return ""
@@ -127,6 +133,8 @@ class Events:
     ending: str = "done"
     named: bool = False
     sent: list[float] = field(default_factory=list)
+    start: bytes = b""
+    cut: int = 0
 
     def events(self):
         return [event if isinstance(event, str) else json.dumps(event) for event in self.listed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from codecs import BOM_UTF8
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from redraft._thoughts import without_blank_start, without_thoughts
-from redraft._validation import MOST
+from redraft._validation import MOST, named_error
 from redraft.errors import ModelError, unusable_reply
 
 if TYPE_CHECKING:
@@ -217,9 +218,24 @@ async def _read_body(response: Any) -> None:
         case "application/json":
             _read_json(await response.aread(), call)
         case "text/event-stream":  # only Google's client reads lines; other clients raise errors in streams
+            response.aiter_bytes = partial(_without_mark, response.aiter_bytes)
             response.aiter_lines = partial(_read_lines, response.aiter_lines, call)
         case _:
             pass
+
+
+async def _without_mark(pieces: Callable[..., AsyncGenerator[bytes]], *args: Any) -> AsyncGenerator[bytes]:
+    """Remove a byte order mark at the start of a stream, with which clients would skip the first event."""
+    start: bytes | None = b""
+    async with aclosing(pieces(*args)) as source:
+        async for piece in source:
+            if start is None:
+                yield piece
+            elif not BOM_UTF8.startswith(start := start + piece):
+                yield start.removeprefix(BOM_UTF8)
+                start = None
+    if start:
+        yield start.removeprefix(BOM_UTF8)
 
 
 async def _read_lines(lines: Callable[[], AsyncGenerator[str]], call: _Call) -> AsyncIterator[str]:
@@ -559,7 +575,7 @@ def reading(name: str, model: Model) -> Generator[None]:
         if type(model).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
             raise  # a bug in the caller's own function
         raise ModelError(
-            f"{name} sent a reply that cannot be read ({type(error).__name__}: {error}).",
+            f"{name} sent a reply that cannot be read ({named_error(error)}).",
             retryable=True,
             unusable_reply=True,
         ) from error
