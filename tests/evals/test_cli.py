@@ -146,7 +146,7 @@ def test_a_regression_has_exit_code_1(project):
     good = redraft("eval", "cases.yaml", "-a", "an_app:right", "--json")
     assert good.exit_code == 0
     assert document(good)["differences"][0]["verdict"] == "not distinguishable"
-    (project / "baseline.json").write_text(good.stdout, "utf-8")
+    (project / "baseline.json").write_text(good.stdout, "utf-8-sig")  # as PowerShell writes it
     for against in ("baseline.json", "an_app:right"):
         worse = redraft("eval", "cases.yaml", "-a", "an_app:wrong", "--against", against)
         assert worse.exit_code == 1

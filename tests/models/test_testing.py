@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import threading
+from codecs import BOM_UTF8
 
 import pytest
 
@@ -134,6 +135,12 @@ def test_concurrent_writers(path):
         for name in "abcd"
         for turn in range(5)
     )
+
+
+def test_a_byte_order_mark_is_no_part_of_a_cassette(path):
+    recorded(path, (asked("a"), "one"))
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+    assert ask(Cassette(path), asked("a")).text == "one"
 
 
 def test_missing_final_line_break(path):

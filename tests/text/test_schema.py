@@ -389,6 +389,7 @@ def folder(tmp_path):
     (home / "tree.json").write_text(
         '{"anyOf": [{"items": {"$ref": "tree.json"}, "type": "array"}, {"type": "null"}]}'
     )
+    (home / "marked.json").write_text('{"type": "null"}', "utf-8-sig")
     (home / "broken.json").write_text("{")
     (home / "list_only.json").write_text("[1]")
     (home / "large.json").write_text(json.dumps({"description": "x" * 1_100_000}))
@@ -418,6 +419,7 @@ def folder(tmp_path):
         ("tree.json", [[None], []], True),
         ("tree.json", [[1]], False),
         ("c15.json", 1, True),
+        ("marked.json", None, True),
     ],
 )
 def test_references_to_files_in_the_folder(folder, reference, value, valid):

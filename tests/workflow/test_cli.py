@@ -119,12 +119,16 @@ ECHO = "name: echo\nnodes:\n  - name: all\n    run: return state\n"
         (["-v", 'a:="@x"'], {"a": "@x"}),
         (["-v", "a=@text.txt"], {"a": "äöü\n[1]"}),
         (["-v", "a:=@data.json"], {"a": {"b": [1.5]}}),
+        (["-v", "a=@marked.txt"], {"a": "x"}),
+        (["-v", "a:=@marked.json"], {"a": [1]}),
         (["-v", "a=@-"], {"a": "from a pipe"}),
     ],
 )  # fmt: skip
 def test_values_are_text_unless_they_are_json(project, words, state):
     (project / "text.txt").write_text("äöü\n[1]", "utf-8")
     (project / "data.json").write_text('{"b": [1.5]}')
+    (project / "marked.txt").write_text("x", "utf-8-sig")
+    (project / "marked.json").write_text("[1]", "utf-8-sig")
     (project / "w.yaml").write_text(ECHO)
     result = redraft("run", "w.yaml", *words, "--json", stdin="from a pipe")
     assert result.exit_code == 0, result.stderr

@@ -391,7 +391,7 @@ def _name(name: str) -> str:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        return cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
+        return cast("dict[str, Any]", json.loads(path.read_text("utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"The baseline {str(path)!r} can't be read: {error.strerror}.") from error
     except ValueError as error:

@@ -217,7 +217,7 @@ def _key(data: dict[str, Any]) -> str:
 def _calls_of(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     try:
         packed = path.read_bytes()
-        text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode("utf-8")
+        text = (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(
             f"There is no cassette {str(path)!r}; make one with Cassette({str(path)!r}, record=model)."

@@ -192,7 +192,7 @@ def samples_in(files: Sequence[str], task: str = "") -> list[Sample]:
     """
     samples: list[Sample] = []
     for file in files:
-        text = read_text(file).removeprefix("\ufeff")
+        text = read_text(file)
         if not file.casefold().endswith(ROW_FILES):
             samples.append(Sample(_output(text) if file.casefold().endswith(".json") else text, file, task))
             continue

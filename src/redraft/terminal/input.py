@@ -121,7 +121,7 @@ def read_text(file: str) -> str:
     try:
         if (size := path.stat().st_size) > MAX_BYTES:
             raise ConfigError(f"{file!r} is too large: {size:,} bytes; at most {MAX_BYTES:,} are allowed.")
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{file!r} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

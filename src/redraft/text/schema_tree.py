@@ -227,7 +227,7 @@ def _document(path: Path, name: str) -> Any:
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"{name!r} is larger than {MAX_FILE_BYTES:,} bytes")
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
         document = load_yaml(text, name) if path.suffix in (".yaml", ".yml") else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name!r} is not valid JSON: {error}") from error

@@ -52,6 +52,7 @@ from redraft.terminal.console import (
 from redraft.terminal.exits import ExitCode, report_error
 from redraft.text.characters import visible
 from redraft.text.json import load_json
+from redraft.text.replies import BOM
 from redraft.types import in_one_line, render_usage
 from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
@@ -253,12 +254,13 @@ def parse_values(words: Sequence[str]) -> dict[str, Any]:
 def read_text(file: str, what: str) -> str:
     """Read a file, or standard input for `-`; raises a `ConfigError` that begins with `what`."""
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{what} {file!r} is not UTF-8 text.") from error
     except (OSError, ValueError) as error:  # ValueError for a name with a NUL
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{what} {file!r} cannot be read: {reason}.") from error
+    return text.removeprefix(BOM)
 
 
 def parse_json(text: str) -> Any:
