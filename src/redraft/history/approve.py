@@ -33,7 +33,6 @@ from redraft.workflow.history import Workflows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redraft.web.people import Person
     from redraft.workflow.history import StoredWorkflow
 
 CHOICES = "[y]es, [n]o, [e]dit, or [q]uit? "
@@ -175,12 +174,6 @@ async def _answer(question: OpenQuestion, decision: AnswerChoice, comment: str) 
         approved, value = decision.approved, decision.value
         await Approvals().answer(approval, approved=approved, value=value, comment=comment, by=by)
         return
-    await _answer_agent(question, decision, comment, by)
-
-
-async def _answer_agent(
-    question: OpenQuestion, decision: AnswerChoice, comment: str, by: str | Person
-) -> None:
     approval = question.approval
     value = approval.data if decision.value is ... else decision.value
     if not isinstance(value, dict):

@@ -79,7 +79,7 @@ from redraft.workflow.cli import (
 from redraft.workflow.history import WorkflowRow, Workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
@@ -168,16 +168,16 @@ async def runs(
     """List runs and workflows, newest first. With --criteria: how well reflecting works in them."""
     _check_choice("--status", status, STATES)
     _check_choice("--reason", reason, [reason.value for reason in ConvergenceReason])
-    _check_judge_again(
-        criteria=criteria,
-        judge_again=judge_again,
-        others={
-            "--model": model,
-            "--budget-tokens": budget_tokens,
-            "--budget-usd": budget_usd,
-            "--budget-seconds": budget_seconds,
-        },
-    )
+    if judge_again and not criteria:
+        raise ConfigError("--judge-again needs --criteria.")
+    for option, value in {
+        "--model": model,
+        "--budget-tokens": budget_tokens,
+        "--budget-usd": budget_usd,
+        "--budget-seconds": budget_seconds,
+    }.items():
+        if value is not None and not judge_again:
+            raise ConfigError(f"{option} needs --criteria --judge-again N, which calls a model.")
     if criteria:
         pattern = ReflectionPattern(
             reflection_model=model,
@@ -216,15 +216,6 @@ async def runs(
     console.show(run_table(newest, is_utf8=console.is_utf8))
     if len(newest) == limit:
         CalmConsole(stderr=True).say(f"At most {limit} are listed; --limit N shows more.")
-
-
-def _check_judge_again(*, criteria: bool, judge_again: int, others: Mapping[str, object]) -> None:
-    """Refuse `--judge-again` without `--criteria`, and its options without it."""
-    if judge_again and not criteria:
-        raise ConfigError("--judge-again needs --criteria.")
-    for option, value in others.items():
-        if value is not None and not judge_again:
-            raise ConfigError(f"{option} needs --criteria --judge-again N, which calls a model.")
 
 
 async def _measured(pattern: ReflectionPattern, judge_again: int, **filters: Any) -> SuccessCriteria:
@@ -765,7 +756,7 @@ def _why_view(run: StoredRun) -> RenderableType:
         if version.way is not None and version.way.reason
     ]
     if best is not None:
-        parts += ["", _returned(run)]
+        parts += ["", _returned(run, best)]
         parts += [Padding(Text(f"- {visible(shortcoming)}", BAD), INDENT) for shortcoming in reason.short_of]
     parts += _correction(run)
     if spent := run.after_best:
@@ -823,10 +814,7 @@ def _belongs_to_program(kind: str, run_id: str) -> str:
     return f"The {kind} {run_id} belongs to a program of yours, which resumes it with this call:"
 
 
-def _returned(run: StoredRun) -> Text:
-    best = run.record.version(run.record.best)
-    if best is None:
-        return Text()
+def _returned(run: StoredRun, best: ReflectionVersion) -> Text:
     verb = "Returned" if run.record.reason else "Best so far"
     if has_no_criteria(best):
         return Text(f"{verb}: version {best.iteration}, which was not judged.")

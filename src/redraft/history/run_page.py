@@ -52,11 +52,6 @@ async def _stored(request: PageRequest) -> StoredRun:
         stored = await Runs(request.project.store).stored(request.path["run_id"])
     except ConfigError as error:
         raise NotFoundError(str(error)) from error
-    return await _with_reflections(request, stored)
-
-
-async def _with_reflections(request: PageRequest, stored: StoredRun) -> StoredRun:
-    """Add the usage of learning from the run, which came after its record was written."""
     learning = [entry for entry in stored.timeline if entry.step.name.startswith(("observe", "lesson "))]
     calls = (call.exchange for entry in learning for call in entry.inner)
     roles = {"lesson": sum((call.usage for call in calls if call.usage is not None), NOTHING_USED)}

@@ -63,7 +63,7 @@ def repeats(text: str, source: str) -> bool:
         return True
     if source_words.has(advice) and len(advice) > 1:
         return True
-    if any(map(source_words.has_run, _runs(advice, RUN))):
+    if any(map(source_words.has_run, filter(None, _runs_from_each(advice, RUN)))):
         return True
     return source_words.quoted_share(advice) >= MOSTLY or source_words.is_reworded(advice)
 
@@ -153,7 +153,3 @@ def _runs_from_each(words: Sequence[str], least: float) -> Iterator[Sequence[str
                 break
         else:
             yield ()
-
-
-def _runs(words: Sequence[str], least: float) -> Iterator[Sequence[str]]:
-    return filter(None, _runs_from_each(words, least))

@@ -189,14 +189,9 @@ class Proposal:
 
 def check_digest(criterion: QualityCriterion) -> str:
     """A digest of the check of a criterion, whatever its name."""
-    text = json.dumps(
-        [criterion.evaluator, to_json(criterion.evaluator_config), _judged_text(criterion)], sort_keys=True
-    )
+    question = criterion.description or criterion.name if criterion.evaluator == "llm" else ""
+    text = json.dumps([criterion.evaluator, to_json(criterion.evaluator_config), question], sort_keys=True)
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _judged_text(criterion: QualityCriterion) -> str:
-    return criterion.description or criterion.name if criterion.evaluator == "llm" else ""
 
 
 # --- proposing ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb, log10
+from os.path import commonprefix
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from redraft._texts import as_text, json_data, listed
@@ -355,6 +356,10 @@ def test_of(evaluator: str, config: Mapping[str, Any]) -> Test:
     return passes
 
 
+def _without_none(limits: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
 def _in_all(sets: Sequence[frozenset[T]]) -> frozenset[T]:
     return sets[0].intersection(*sets)
 
@@ -432,16 +437,13 @@ def _counts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iter
             continue
         is_numbered = unit == "bullets" and all(_NUMBERED.spans(sample.text) for sample in good)
         for bound in _bounds(*values, hints, in_round_numbers=unit != "bullets"):
-            limits = {"at_least": bound.least, "at_most": bound.most}
             if is_numbered:  # a requirement of bullets asks for hyphens
                 counts = {"min_matches": bound.least, "max_matches": bound.most}
-                config = NUMBERED.config | {
-                    name: limit for name, limit in counts.items() if limit is not None
-                }
+                config = NUMBERED.config | _without_none(counts)
                 strength, says = hints.about(*names) + bound.hints, NUMBERED.amount(bound.least, bound.most)
                 yield CheckDraft(f"numbers {bound.kind}", "regex", config, rank, strength, f"Has {says}.")
                 continue
-            config = {name: limit for name, limit in limits.items() if limit is not None}
+            config = _without_none({"at_least": bound.least, "at_most": bound.most})
             unlikely = 4 if bound.is_narrow and not bound.hints and unit in ("words", "characters") else 0
             strength = hints.about(*names) + bound.hints
             yield CheckDraft(f"{unit} {bound.kind}", unit, config, rank + unlikely, strength)
@@ -563,8 +565,7 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
         for bound in _bounds(
             [len(array) for array in wrong if _form(array) == "array"] or [0], list(map(len, right)), hints
         ):
-            limits = {"minItems": bound.least, "maxItems": bound.most}
-            schema = {"type": "array", **{key: limit for key, limit in limits.items() if limit is not None}}
+            schema = {"type": "array", **_without_none({"minItems": bound.least, "maxItems": bound.most})}
             yield draft(
                 f"items {bound.kind}", schema, 2, hints.about("item", "entry", "element") + bound.hints
             )
@@ -580,8 +581,7 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
         for bound in _bounds(
             list(map(len, texts)) or [0], list(map(len, right)), hints, in_round_numbers=True
         ):
-            limits = {"minLength": bound.least, "maxLength": bound.most}
-            schema = {"type": "string", **{key: limit for key, limit in limits.items() if limit is not None}}
+            schema = {"type": "string", **_without_none({"minLength": bound.least, "maxLength": bound.most})}
             yield draft(
                 f"length {bound.kind}", schema, 5, hints.about("character", "long", "length") + bound.hints
             )
@@ -590,11 +590,7 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
         said_range = hints.about("range", "between", "above", "below")
         if forms == ["integer"] and all(_form(value) == "integer" for value in numbers):
             for bound in _bounds(numbers or right, right, hints):
-                limits = {"minimum": bound.least, "maximum": bound.most}
-                schema = {
-                    "type": "number",
-                    **{key: limit for key, limit in limits.items() if limit is not None},
-                }
+                schema = {"type": "number", **_without_none({"minimum": bound.least, "maximum": bound.most})}
                 yield draft(f"range {bound.kind}", schema, 2, said_range + bound.hints)
         else:
             for decimal in _ranges(numbers, right):
@@ -848,7 +844,6 @@ def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
     if chosen := _cover(
         [entry for entry in several if " " not in entry[0] and WORD.fullmatch(entry[0])], hints
     ):
-        pattern = _bounded("|".join(map(re.escape, chosen)), ())
         ascii_only = all(sample.text.isascii() for sample in samples)
         inner = "|".join(map(re.escape, chosen))
         pattern = rf"\b(?:{inner})\b" if ascii_only else f"(?:{inner})"
@@ -893,7 +888,7 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
         def at(pattern: str, is_end: bool = is_end) -> str:
             return rf"{pattern}\s*$" if is_end else rf"^\s*{pattern}"
 
-        shared = _shared([output[::-1] for output in right] if is_end else right)
+        shared = commonprefix([output[::-1] for output in right] if is_end else right)  # noqa: RUF071 (texts)
         text = _whole_words(shared[::-1] if is_end else shared, right, is_end=is_end)
         line = text.split("\n")[-1 if is_end else 0].strip()
         for kind, phrase in ((where, line), (f"{where} in lines", text)):
@@ -937,15 +932,6 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
             strength, quoted = hinted + hints.quotes(*wrong), tuple(sorted(wrong))
             says = f"Does not {where} with {options_text}."
             yield CheckDraft(f"no {where} words", "regex", config, 6, strength, says, quoted)
-
-
-def _shared(texts: Sequence[str]) -> str:
-    """The common beginning of all texts."""
-    first, last = min(texts), max(texts)
-    length = next(
-        (at for at, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other), None
-    )
-    return first if length is None else first[:length]
 
 
 def _escaped(text: str) -> str:

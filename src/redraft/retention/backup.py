@@ -142,7 +142,11 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
         if (stage / HOOKS).exists() and hooks_folder(folder) is None:
             raise ConfigError("The backup has sessions of coding agents, but REDRAFT_HOME is empty: set it.")
         targets = {name: _target(name, folder, settings) for name in backup.files}
-        replaced = [path for name, path in targets.items() if _is_other(path, stage / name)]
+        replaced = [
+            path
+            for name, path in targets.items()
+            if path.exists() and (path.name == DATABASE or path.read_bytes() != (stage / name).read_bytes())
+        ]
         if check or (replaced and not force):
             names = [os.path.relpath(path, folder) for path in replaced[:MOST_NAMED]]
             more = f" and {len(replaced) - MOST_NAMED} more" if len(replaced) > MOST_NAMED else ""
@@ -329,11 +333,6 @@ def _target(name: str, folder: Path, settings: Settings) -> Path:
     if not target.parent.resolve().is_relative_to(places[first].resolve()):
         raise ConfigError(f"{target.parent} is a link that leads out of {places[first]}: remove it first.")
     return target
-
-
-def _is_other(path: Path, source: Path) -> bool:
-    """Whether a file exists with different content."""
-    return path.exists() and (path.name == DATABASE or path.read_bytes() != source.read_bytes())
 
 
 def _put(source: Path, target: Path, *, is_private: bool) -> None:
