@@ -21,7 +21,7 @@ from redraft.notes import (
     TaskIdentity,
     TaskReflection,
 )
-from redraft.notes.background import Background
+from redraft.notes.ensemble import Background
 from support.ensembles import better, thinking
 
 TESTS = Path(__file__).parents[1]

@@ -348,8 +348,11 @@ class _CasesReader(CriteriaReader):
         if document is None:
             self.fail((), "the file is empty; expected a mapping with 'cases', a list")
         if not isinstance(document, dict) or not isinstance(cast("Any", document).get("cases"), list):
-            expected = "expected a mapping with 'cases', a list"
-            self.fail((), NOT_PROMPTFOO if _is_promptfoo(document) else expected)
+            parts: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
+            is_promptfoo = any(
+                isinstance(part, dict) and not PROMPTFOO.isdisjoint(cast("Any", part)) for part in parts
+            )
+            self.fail((), NOT_PROMPTFOO if is_promptfoo else "expected a mapping with 'cases', a list")
         entries = cast("dict[Any, Any]", document)
         items = cast("list[Any]", entries.pop("cases"))
         shared = self.checked(entries, SHARED, ())
@@ -439,12 +442,6 @@ class _CasesReader(CriteriaReader):
         return Image(media_type, sha256(data).hexdigest(), data=data)
 
 
-def _is_promptfoo(document: Any) -> bool:
-    """Whether a document without cases is a promptfoo configuration or list of tests."""
-    parts: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
-    return any(isinstance(part, dict) and not PROMPTFOO.isdisjoint(cast("Any", part)) for part in parts)
-
-
 def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     """Append cases to a file, or write a new file; returns the added cases.
 
@@ -475,13 +472,15 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
         return []
     folder = path.with_suffix(".images")
     new = "\n".join(dump_yaml([case.document(folder.name)]) for case in added)
+    keys = [line for line in text.splitlines() if re.match(r"[A-Za-z_]", line)]
     if not text.strip():
         text = "cases:\n"
-    elif not _ends_with_cases(text):
+    elif not keys or keys[-1].rstrip() != "cases:":
         raise ConfigError(
             f"{str(path)!r}: 'cases' must be the last key of the file, with its list in block style."
         )
-    indent = _indent_of(text)
+    match = re.search(r"^cases:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*( *)- ", text, re.MULTILINE)
+    indent = match[1] if match else "  "
     lines = [f"{indent}{line}" if line else "" for line in new.rstrip("\n").split("\n")]
     whole = "\n".join([text.rstrip("\n"), *lines, ""])
     before, after = (load_yaml(version, str(path)) for version in (text, whole))
@@ -504,16 +503,6 @@ def _unused(case_id: str, used: set[str]) -> str:
         number += 1
         candidate = f"{case_id}-{number}"
     return candidate
-
-
-def _ends_with_cases(text: str) -> bool:
-    keys = [line for line in text.splitlines() if re.match(r"[A-Za-z_]", line)]
-    return bool(keys) and keys[-1].rstrip() == "cases:"
-
-
-def _indent_of(text: str) -> str:
-    match = re.search(r"^cases:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*( *)- ", text, re.MULTILINE)
-    return match[1] if match else "  "
 
 
 # --- rows -----------------------------------------------------------------------------------------------

@@ -458,7 +458,16 @@ async def label(judge: Judge = "") -> None:
     calibrations = Calibrations(required_project_store("runs"))
     calibration = await calibrations.get(judge)
     console = CalmConsole()
-    console.show(_introduction(calibration))
+    judged = counted(len(calibration.judgements), "judgement")
+    console.show(
+        Text(
+            f"{visible(withheld(calibration.judge.model))}, rubric {calibration.judge.rubric}: {judged}, "
+            f"{len(calibration.answers)} labelled. A calibration needs {FEWEST_LABELS}; more make it more "
+            "certain.\n"
+            "Does the output meet the criterion? Decide for yourself: what the model said is not shown.",
+            QUIET,
+        )
+    )
     while calibration.left:
         judgement = calibration.left[0]
         console.show(_question(calibration, judgement))
@@ -593,17 +602,6 @@ def _key() -> str:
             key = line.strip().lower()[:1] if line else "q"
         if key in (*ANSWERS, "u", "q"):
             return key
-
-
-def _introduction(calibration: Calibration) -> RenderableType:
-    judged = counted(len(calibration.judgements), "judgement")
-    return Text(
-        f"{visible(withheld(calibration.judge.model))}, rubric {calibration.judge.rubric}: {judged}, "
-        f"{len(calibration.answers)} labelled. A calibration needs {FEWEST_LABELS}; more make it more "
-        "certain.\n"
-        "Does the output meet the criterion? Decide for yourself: what the model said is not shown.",
-        QUIET,
-    )
 
 
 def _question(calibration: Calibration, judgement: Judgement) -> RenderableType:

@@ -106,7 +106,9 @@ class Estimate:
         if self.calls != 0:
             tokens = "An unknown number of" if self.tokens is None else f"About {self.tokens:,}"
             cost = "cost unknown" if self.cost_usd is None else f"about {render_usd(self.cost_usd)}"
-            sentences.append(f"{tokens} tokens if all are made, {cost}{self._unpriced()}")
+            models = {part.model: None for part in self.parts if part.model and part.cost_usd is None}
+            unpriced = f" (no price of {listed(list(models))})" if models else ""
+            sentences.append(f"{tokens} tokens if all are made, {cost}{unpriced}")
         return ". ".join([*sentences, *self._bases()]) + "."
 
     def _bases(self) -> list[str]:
@@ -122,10 +124,6 @@ class Estimate:
                 rest = basis.removeprefix(of_role)
                 sentences.append(basis if is_shared else f"Tokens of {listed(askers)} {rest}")
         return list(dict.fromkeys(sentences))
-
-    def _unpriced(self) -> str:
-        models = {part.model: None for part in self.parts if part.model and part.cost_usd is None}
-        return f" (no price of {listed(list(models))})" if models else ""
 
     def document(self) -> dict[str, Any]:
         """The estimate as plain data."""

@@ -451,17 +451,15 @@ class EvaluationReport:
         """
         if not (ours.is_best_of or theirs.is_best_of) or ours.first or theirs.first:
             return None
-        most = [
-            max(
-                (attempt.answers[-1].usage.requests for attempt in self._tries_of(side) if attempt.answers),
-                default=0,
-            )
-            for side in (ours, theirs)
-        ]
+        most = [self._most_calls(side) for side in (ours, theirs)]
         return min(most) if most[0] != most[1] and min(most) > 1 else None
 
     def _tries_of(self, side: Side) -> list[Try]:
         return [attempt for attempt in self.tries if attempt.arm == side.arm]
+
+    def _most_calls(self, side: Side) -> int:
+        tries = self._tries_of(side)
+        return max((attempt.answers[-1].usage.requests for attempt in tries if attempt.answers), default=0)
 
     def _of_cases(self, side: Side, name: str, calls: int | None = None) -> dict[str, float]:
         """Mean of a metric for each case that has a value."""
@@ -474,10 +472,8 @@ class EvaluationReport:
 
     def solved_within(self, side: Side) -> dict[int, float]:
         """Share of tries that pass within 1, 2, 3 and so on calls, up to the most calls of any try."""
-        tries = self._tries_of(side)
-        most = max((attempt.answers[-1].usage.requests for attempt in tries if attempt.answers), default=0)
         shares: dict[int, float] = {}
-        for calls in range(1, most + 1):
+        for calls in range(1, self._most_calls(side) + 1):
             passed = self._of_cases(side, "passed", calls)
             if passed:
                 shares[calls] = fmean(passed.values())
@@ -579,8 +575,8 @@ class EvaluationReport:
     def _unjudged_runs(self) -> Iterator[str]:
         """Say for each arm how many of its runs ended because they could not judge their own output."""
         for arm in dict.fromkeys(side.arm for side in self.sides):
-            tries = [one for one in self.tries if one.arm == arm]
-            if unjudged := [one for one in tries if one.unjudged]:
+            tries = [attempt for attempt in self.tries if attempt.arm == arm]
+            if unjudged := [attempt for attempt in tries if attempt.unjudged]:
                 first = unjudged[0]
                 why = clipped(first.unjudged, LONGEST_ERROR).removesuffix(".")
                 yield (

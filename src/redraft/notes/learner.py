@@ -238,8 +238,11 @@ class Learner:
             try:
                 return await once(run.journal, "reflection", Learned, write, earlier="reflection")
             except Exception as error:  # noqa: BLE001 (the output is already accepted, and the previous note stays)
+                problem = str(error) if isinstance(error, RedraftError) else named_error(error)
+                level = logging.INFO if run.injected.unread else logging.WARNING
+                logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
                 used = NOTHING_USED if metered is None else metered.used
-                return Learned(problem=self._report(error, run), usage=used)
+                return Learned(problem=problem, usage=used)
 
         learned = await traced("learn_note", self.task.title, run.run_id, learn)
         if not is_new or learned.reflection is None:
@@ -259,13 +262,6 @@ class Learner:
             except Exception:
                 logger.exception("A listener of on_task_reflected failed for the task %r.", self.task.title)
         return learned, event
-
-    def _report(self, error: Exception, run: AcceptedRun) -> str:
-        """Log and return the reason why there is no note."""
-        problem = str(error) if isinstance(error, RedraftError) else named_error(error)
-        level = logging.INFO if run.injected.unread else logging.WARNING
-        logger.log(level, "No note was written on the task %r: %s", self.task.title, problem)
-        return problem
 
     async def _reflect(self, run: AcceptedRun, metered: JournalledModel | None) -> Learned:
         identity, run_id, injected, config = TaskIdentity.of(self.task), run.run_id, run.injected, self.config
@@ -387,8 +383,7 @@ def _is_control(trial: Trial, run_id: str, noted: NotedTask) -> bool:
     """Whether a run is a control run; not before the notes have a few revisions."""
     if noted.run_count < RUNS_BEFORE_TRIAL or not noted.on_trial:
         return False
-    share = share_of(trial, noted) if noted.control_share is None else noted.control_share
-    return arm_of(share, run_id, noted.identity) == "control"
+    return arm_of(share_of(trial, noted), run_id, noted.identity) == "control"
 
 
 def learner_of(

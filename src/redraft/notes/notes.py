@@ -472,13 +472,14 @@ def find_task(tasks: Iterable[NotedTask], query: str) -> NotedTask:
             or part in task.name.casefold()
             or part in task.description.casefold()
         ]
-    task = only(matches, query, "tasks", _described)
+    task = only(
+        matches,
+        query,
+        "tasks",
+        lambda task: f"{task.identity[:8]} {shortened(task.name or task.description, NAME_LENGTH)}",
+    )
     if task is None:
         raise ConfigError(
             f"No task with notes matches {query!r}; `redraft notes` lists the tasks with notes."
         )
     return task
-
-
-def _described(task: NotedTask) -> str:
-    return f"{task.identity[:8]} {shortened(task.name or task.description, NAME_LENGTH)}"

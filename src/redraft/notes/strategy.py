@@ -55,7 +55,20 @@ class LlmReflectionStrategy:
         """The model's reflection, of any length."""
         model = cast("ChatModel", self.model)
         reply = await model(ChatRequest((Message("user", prompt),), role="reflection"))
-        return settled(_reflection_of(reply.text, subject, reply.finish_reason == "length"), subject)
+        sections = sections_of(
+            reply.text, output=subject.task_output, cut_off=reply.finish_reason == "length"
+        )
+        definition = f"{subject.task.description}\n{subject.task.expected_output}"
+        return settled(
+            TaskReflection(
+                _unquoted(sections.description, subject),
+                _unquoted(sections.expected_output, subject),
+                tuple(item for item in sections.observations if _is_own(item, definition, subject)),
+                tuple(item for item in sections.suggestions if _is_own(item, definition, subject)),
+                run_count=1 if subject.prior_reflection is None else subject.prior_reflection.run_count + 1,
+            ),
+            subject,
+        )
 
     async def _shorten(self, long: TaskReflection, subject: ReflectionInput, size: int) -> TaskReflection:
         """A shorter reflection, else the long reflection, which can still be cut."""
@@ -65,18 +78,6 @@ class LlmReflectionStrategy:
             return long
         is_whole = not any(text.loss() for text in _refined(short, subject))
         return short if is_whole and size_of(short, subject.task) < size else long
-
-
-def _reflection_of(reply: str, subject: ReflectionInput, cut_off: bool) -> TaskReflection:
-    sections = sections_of(reply, output=subject.task_output, cut_off=cut_off)
-    definition = f"{subject.task.description}\n{subject.task.expected_output}"
-    return TaskReflection(
-        _unquoted(sections.description, subject),
-        _unquoted(sections.expected_output, subject),
-        tuple(item for item in sections.observations if _is_own(item, definition, subject)),
-        tuple(item for item in sections.suggestions if _is_own(item, definition, subject)),
-        run_count=1 if subject.prior_reflection is None else subject.prior_reflection.run_count + 1,
-    )
 
 
 def _is_own(item: str, definition: str, subject: ReflectionInput) -> bool:
@@ -494,7 +495,13 @@ def bounded(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflect
     replaced by the task's own. Leaves a reflection within its bounds unchanged. Raises `OutputError` if
     nothing remains.
     """
-    return _cut(without_losses(settled(reflection, subject), subject), subject)
+    reflection = without_losses(settled(reflection, subject), subject)
+    task, most = subject.task, subject.max_tokens
+    if size_of(reflection, task) <= most:
+        return reflection
+    cut = _cut_texts(reflection, subject)
+    cut = replace(cut, suggestions=_first_items(reflection.suggestions, most - size_of(cut, task)))
+    return replace(cut, observations=_first_items(reflection.observations, most - size_of(cut, task)))
 
 
 def settled(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
@@ -586,15 +593,6 @@ def _count_words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
-def _cut(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
-    task, most = subject.task, subject.max_tokens
-    if size_of(reflection, task) <= most:
-        return reflection
-    cut = _cut_texts(reflection, subject)
-    cut = replace(cut, suggestions=_first_items(reflection.suggestions, most - size_of(cut, task)))
-    return replace(cut, observations=_first_items(reflection.observations, most - size_of(cut, task)))
-
-
 def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Cut the refined texts until both together fit: the longer text first, to half the room or more.
 
@@ -609,7 +607,9 @@ def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskRefl
         if size <= most:
             break
         other = size_of(replace(cut, **{refined.field: ""}), task)
-        shorter = refined._replace(text=_first_lines(refined.text, max(most - other, most // 2)))
+        lines = refined.text.splitlines(keepends=True)
+        count = _fitting(lines, max(most - other, most // 2))
+        shorter = refined._replace(text="".join(lines[:count]).rstrip())
         keeps = shorter.text and not shorter.loss()
         cut = replace(cut, **{refined.field: shorter.text if keeps else refined.own})
         size = size_of(cut, task)
@@ -618,11 +618,6 @@ def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskRefl
 
 def _first_items(items: tuple[str, ...], room: int) -> tuple[str, ...]:
     return items[: _fitting([f"- {item}\n" for item in items], room)]
-
-
-def _first_lines(text: str, room: int) -> str:
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[: _fitting(lines, room)]).rstrip()
 
 
 def _fitting(parts: list[str], room: int) -> int:

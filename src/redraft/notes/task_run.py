@@ -112,7 +112,9 @@ class TaskRun:
         """
         task = self.runner.task
         await check_inputs(task, self.inputs)
-        await self._choose_note()
+        if (learner := self.runner.learner) is not None:  # once: a resumed run gets the same note
+            choose = partial(learner.choose_note, self.key.run_id, self.inputs)
+            self.note = await once(self._journal, "given note", InjectedNote, choose, earlier="note")
         result = await self._attempt()
         self._first_evaluation = result.history.versions[0].evaluation
         attempts = 1
@@ -152,12 +154,6 @@ class TaskRun:
             self._first_evaluation,
             self._journal,
         )
-
-    async def _choose_note(self) -> None:
-        """Choose the note; a resumed run gets the same note."""
-        if (learner := self.runner.learner) is not None:
-            choose = partial(learner.choose_note, self.key.run_id, self.inputs)
-            self.note = await once(self._journal, "given note", InjectedNote, choose, earlier="note")
 
     async def _attempt(
         self,
