@@ -15,8 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._files import replace_file, reporting
-from redraft._locks import check_regular
 from redraft._texts import ago, as_text, counted, has_no_criteria, scored, shortened, verdict_of
 from redraft._validation import nearest
 from redraft.errors import ConfigError, StoreError
@@ -60,7 +58,7 @@ from redraft.terminal.console import (
     withheld,
 )
 from redraft.terminal.exits import BUDGETS, ExitCode, code_of
-from redraft.terminal.input import edited, refused_text
+from redraft.terminal.input import edited, refused_text, save_refused
 from redraft.terminal.tables import PlainTable, bare_table
 from redraft.terminal.word_diff import changes, marked
 from redraft.text.characters import visible
@@ -414,8 +412,6 @@ async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
     before = editable_text(record)
     is_text = record.output_type is None and isinstance(corrected_version(record).output, str)
     rejected = Path(f"{record.run_id}.rejected")
-    with reporting(rejected):
-        check_regular(rejected)  # before the editor opens, since a refused text is saved there
     text = refused_text(rejected) or before
     text = edited(text, f"{record.run_id}.{'txt' if is_text else 'json'}")
     if is_text and not before.endswith(("\n", "\r")):
@@ -423,12 +419,12 @@ async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
     try:
         correction = await Runs().correct(record.run_id, text, why=why)
     except (ConfigError, StoreError) as error:
-        _save_refused(rejected, text)
+        save_refused(rejected, text)
         raise ConfigError(
             f"{error} Nothing was saved. Your text is in {str(rejected)!r}; "
             f"`redraft show --edit {record.run_id}` resumes it."
         ) from error
-    _save_refused(rejected, "")
+    save_refused(rejected, "")
     if correction is None:
         if as_json:
             emit_json({"run_id": record.run_id, "correction": None})
@@ -442,16 +438,6 @@ async def _edit(run_id: str, why: str, *, as_json: bool) -> None:
         return
     after = await _read_run(record.run_id)
     CalmConsole().show(Group(*_correction(after)[1:]))
-
-
-def _save_refused(path: Path, text: str) -> None:
-    """Save a refused text in a private file; an empty text deletes the file."""
-    if not text:
-        path.unlink(missing_ok=True)
-        return
-    with reporting(path):
-        replace_file(path, text.encode("utf-8", "surrogatepass"))
-        path.chmod(0o600)  # the text may contain a secret
 
 
 def _correction(run: StoredRun) -> list[RenderableType]:

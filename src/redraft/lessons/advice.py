@@ -83,7 +83,8 @@ def advice_of(
         seen_with_lesson = set(seen)
         fields = _unseen(_fields(match.lesson.content), seen_with_lesson, required)
         is_explained = bool(required) or match.lesson.source in explained
-        if fields and not (is_explained and _is_guess(match.lesson, task)):
+        is_guess = match.lesson.trust != "vouched" and match.lesson.task != task
+        if fields and not (is_explained and is_guess):
             pieces.append(_lesson_advice(match, fields))
             if pieces[-1].tokens <= room:  # otherwise its sentences will not be in the prompt
                 seen, room = seen_with_lesson, room - pieces[-1].tokens
@@ -286,10 +287,6 @@ def required_by(lesson: Lesson, requirements: Sequence[str]) -> list[str]:
     """The requirements that a lesson names."""
     lesson_keys = {key for text in _fields(lesson.content).values() for key in _keys(text)}
     return [requirement for requirement in requirements if lesson_keys.issuperset(_keys(requirement))]
-
-
-def _is_guess(lesson: Lesson, task: str) -> bool:
-    return lesson.trust != "vouched" and lesson.task != task
 
 
 def _required_advice(match: LessonMatch, required: Sequence[str]) -> Advice:

@@ -15,8 +15,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._files import replace_file, reporting
-from redraft._locks import check_regular
 from redraft._texts import counted, estimate_tokens, shortened
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError, StoreError
@@ -47,7 +45,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.input import confirm, edited, read_text, refused_text
+from redraft.terminal.input import confirm, edited, read_text, refused_text, save_refused
 from redraft.terminal.tables import PlainTable
 from redraft.terminal.word_diff import changes
 from redraft.text.characters import visible
@@ -333,7 +331,7 @@ def _written_in_editor(kind: str | None, agent: str) -> Lesson:
         while path.exists():
             number += 1
             path = Path(f"lesson-{number}.md")
-        _save_privately(path, text)
+        save_refused(path, text)
         raise ConfigError(
             f"{error} Your text is in {str(path)!r}; correct it, then run "
             f"`redraft lessons add --file {path}`."
@@ -349,11 +347,9 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
         entry = library.resolve(reference)
         before = library.text_of(entry)
         rejected = _copy_of(entry, "rejected")
-        with reporting(rejected):
-            check_regular(rejected)  # before the editor opens: a refused edit is saved there
         text = edited(refused_text(rejected) or before, f"{entry.stem}{ENDING}")
         if text == before:
-            rejected.unlink(missing_ok=True)
+            save_refused(rejected, "")
             CalmConsole(stderr=True).say("Nothing was changed.")
             return
         try:
@@ -361,13 +357,13 @@ async def edit(reference: Reference, agent: Agent = None, path: Folder = None) -
         except (ConfigError, StoreError) as error:
             is_newer = _has_changed(library, entry, before)
             stays = _copy_of(entry, "conflict") if is_newer else rejected
-            _save_privately(stays, text)
+            save_refused(stays, text)
             opens = "opens the newer version" if is_newer else "resumes it"
             raise ConfigError(
                 f"{error} Nothing was saved. Your text is in {str(stays)!r}; "
                 f"`redraft lessons edit {reference}` {opens}."
             ) from error
-        rejected.unlink(missing_ok=True)
+        save_refused(rejected, "")
     saved = _redacted(lesson)
     CalmConsole().show(_line(saved, Text.assemble("Saved. ", _status(saved))), soft_wrap=True)
 
@@ -383,12 +379,6 @@ def _copy_of(entry: Entry, why: str) -> Path:
     """Path of a text that was not saved: next to the lesson's file, or in the current folder."""
     name = f"{entry.stem}{ENDING}.{why}"
     return entry.path.with_name(name) if entry.file else Path(name)
-
-
-def _save_privately(path: Path, text: str) -> None:
-    with reporting(path):
-        replace_file(path, text.encode("utf-8", "surrogatepass"))
-        path.chmod(0o600)  # a refused text may contain a secret
 
 
 @lessons.command()

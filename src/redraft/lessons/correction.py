@@ -16,7 +16,7 @@ from redraft.stores.run_index import RUN
 from redraft.text.characters import without_middle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from redraft.lessons.lesson import Lesson
     from redraft.loop.record import Amendment, Correction, RunRecord
@@ -50,7 +50,7 @@ async def learn_correction(
     changes = [_instruction(change, cleaner) for change in correction.changes] or [ONLY_SPACE]
     content = CorrectedAnswer(
         cleaner.clean(without_middle(as_text(correction.output), LONGEST_EXAMPLE)),
-        _listed([*changes, *more]),
+        "\n".join(f"- {line}" for line in dict.fromkeys([*changes, *more])),
         cleaner.clean(why) if why.strip() else "None: the person gave no reason.",
     )
     async with _lessons_of(record, store, lessons) as library:
@@ -111,7 +111,7 @@ async def _lessons_of(record: RunRecord, store: Store, lessons: Advisor | None) 
 
 
 def _instruction(change: Amendment, cleaner: Cleaner) -> str:
-    old, new = (_quoted(text, cleaner) for text in (change.old, change.new))
+    old, new = (quoted(cleaner.clean(text)) if text else "" for text in (change.old, change.new))
     place = f" at {change.path}" if change.path else ""
     match change.kind:
         case "added":
@@ -120,11 +120,3 @@ def _instruction(change: Amendment, cleaner: Cleaner) -> str:
             return f"Leave out {old}{place}."
         case "replaced":
             return f"Write {new}{place}, not {old}."
-
-
-def _quoted(text: str, cleaner: Cleaner) -> str:
-    return quoted(cleaner.clean(text)) if text else ""
-
-
-def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in dict.fromkeys(lines))

@@ -268,8 +268,9 @@ class LessonFiles:
         folder, _, stem = name.rpartition("/")
         own = self._root / folder
         archives = [own / ARCHIVE / stem[:4]] if _DATED.match(stem) else self._archives(own)
+        file_name = stem if stem == RULES else f"{stem}{ENDING}"
         for place in (own, *archives):
-            file = f"{place}/{_file_name(stem)}"
+            file = f"{place}/{file_name}"
             with (
                 reporting(file),
                 suppress(FileNotFoundError, NotADirectoryError, ValueError),
@@ -358,10 +359,6 @@ class LessonFiles:
 def _in_archive(folder: Path, stem: str, year: int) -> Path:
     """The path of a document in the archive, by the year in its name, else by `year`."""
     return folder / ARCHIVE / (stem[:4] if _DATED.match(stem) else f"{year:04}") / f"{stem}{ENDING}"
-
-
-def _file_name(stem: str) -> str:
-    return stem if stem == RULES else f"{stem}{ENDING}"
 
 
 def _files(folder: Path) -> dict[str, os.stat_result]:
@@ -624,7 +621,7 @@ class LessonRecords:
         return [
             Entry(
                 version.key,
-                _nanoseconds(version.updated_at),
+                int(version.updated_at.timestamp() * 1_000_000) * 1_000,
                 version.revision,
                 version.matches,
                 created_at=version.created_at,
@@ -653,10 +650,6 @@ def _text_in(record: Record | BaseException | None, name: str) -> str | StoreErr
     if isinstance(text, str):
         return text
     return LessonFileError("No such lesson; it may have been deleted.", file=name)
-
-
-def _nanoseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1_000_000) * 1_000
 
 
 def _by_folder(entries: Sequence[Entry]) -> dict[str, list[Entry]]:

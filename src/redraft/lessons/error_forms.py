@@ -10,7 +10,7 @@ from redraft.memory.safety import violation
 from redraft.text.characters import without_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 LONGEST_REPORT = 4_000
 """Maximum characters of a message that are read."""
@@ -794,21 +794,18 @@ _ABOUT_ANSWERS = frozenset(
 )
 
 
+_WORD_STARTS = re.compile(r"(?:(?<=^)|(?<=[\s(\[\"'`«“-]))\S")
+
+
 def _subject_of(text: str, at: int, *, is_value: bool = False) -> str:
     """The name of the field that a message mentions before a position; empty if it names none."""
     start = max(0, at - 160)
     before = text[start:at]
     sentence = re.split(r"(?<=[.!?;])\s+(?=[A-Z\"'`«])", before)[-1]
     for pattern in _BEFORE[1 if is_value else 0 :]:
-        names = [match["x"].strip() for match in _nested(pattern, sentence)]
+        matches = (pattern.match(sentence, word.start()) for word in _WORD_STARTS.finditer(sentence))
+        names = [match["x"].strip() for match in matches if match is not None]
         for name in reversed(names):
             if is_name(name, quoted=False) and name.casefold() not in _ABOUT_ANSWERS and not name.isdecimal():
                 return name
     return ""
-
-
-def _nested(pattern: re.Pattern[str], text: str) -> Iterable[re.Match[str]]:
-    """Yield the match of a pattern from each word of a text on."""
-    for place in re.finditer(r"(?:(?<=^)|(?<=[\s(\[\"'`«“-]))\S", text):
-        if (match := pattern.match(text, place.start())) is not None:
-            yield match

@@ -81,7 +81,9 @@ def findings_in(outcome: Outcome, requirements: Iterable[str] = ()) -> list[Fact
     task = f"{outcome.task.description}\n{outcome.task.expected_output}"
     replies = (*_tool_replies(outcome.transcript), outcome.heard)
     foreign = [_plain(text) for text in (*_outputs(outcome), *filter(None, replies))]
-    own = _defined_in("\n".join(_outputs(outcome)))
+    # Names that an output defines itself are not part of the environment.
+    definitions = _DEFINITION.findall("\n".join(_outputs(outcome)))
+    own = {name for names in definitions for name in names if name}
     findings: dict[tuple[str, str], FactFinding] = {}
     for message, output, trust in _messages(outcome):
         for claim in claims_in(message):
@@ -160,11 +162,6 @@ _DEFINITION = re.compile(
     r"|^\s*([^\W\d]\w*)\s*(?::\s*[\w\[\], .|]+)?=(?!=)",
     re.MULTILINE,
 )
-
-
-def _defined_in(output: str) -> frozenset[str]:
-    """The names that an output defines itself, which are not part of the environment."""
-    return frozenset(name for names in _DEFINITION.findall(output) for name in names if name)
 
 
 _BUILT_IN = frozenset(
@@ -495,7 +492,8 @@ def file_findings(
     with folder.documents.locked(folder.name):
         facts = {fact.id: fact for fact in folder.lessons() if isinstance(fact.content, Fact)}
         for finding in findings:
-            if not _is_clean(finding, cleaner):
+            text = f"{finding.subject}: {finding.clause}"
+            if cleaner.redact(text) != text or cleaner.refusal(text):
                 continue
             fact, is_new = _file(folder, facts, finding, about, doubt, cleaner)
             if fact is not None:
@@ -504,11 +502,6 @@ def file_findings(
         if any(is_new for _, is_new in filed.values()):
             folder.archive()
     return list(filed.values())
-
-
-def _is_clean(finding: FactFinding, cleaner: Cleaner) -> bool:
-    text = f"{finding.subject}: {finding.clause}"
-    return cleaner.redact(text) == text and not cleaner.refusal(text)
 
 
 def _file(
@@ -523,7 +516,7 @@ def _file(
     target: Lesson | None = None
     lower: list[Lesson] = []
     for fact in facts.values():
-        if not isinstance(fact.content, Fact) or _key(fact.content.subject) != _key(finding.subject):
+        if not isinstance(fact.content, Fact) or _plain(fact.content.subject) != _plain(finding.subject):
             continue
         statement, corrected = merged(fact.content.statement, finding.clause)
         is_said = statement == fact.content.statement
@@ -547,10 +540,6 @@ def _file(
     for weaker in lower:
         facts[weaker.id] = folder.write(replace(weaker, status="superseded", superseded_by=fact.id))
     return fact, target is None
-
-
-def _key(subject: str) -> str:
-    return " ".join(subject.casefold().split())
 
 
 def _new(finding: FactFinding, about: Lesson, doubt: str, cleaner: Cleaner) -> Lesson:

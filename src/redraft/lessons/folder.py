@@ -227,7 +227,9 @@ def folder_name(agent: str) -> str:
 
     The name of a folder is returned unchanged.
     """
-    slug = _slug(agent)[:_LONGEST_NAME].strip("-")
+    letters = unicodedata.normalize("NFKD", agent).casefold()
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    slug = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:_LONGEST_NAME].strip("-")
     if slug and slug == agent and slug not in _DEVICES:
         return slug
     suffix = sha256(agent.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -245,12 +247,6 @@ def short_title(title: str) -> str:
         words = [word for word in words if word not in _FILLERS] or words
     name = unicodedata.normalize("NFC", "-".join(words[:_TITLE_WORDS])[:_LONGEST_NAME])
     return name.encode()[:_LONGEST_NAME_BYTES].decode(errors="ignore").strip("-") or "untitled"
-
-
-def _slug(text: str) -> str:
-    letters = unicodedata.normalize("NFKD", text).casefold()
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return re.sub("[^a-z0-9]+", "-", plain).strip("-")
 
 
 def _letters(text: str) -> str:

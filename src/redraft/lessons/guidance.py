@@ -92,7 +92,9 @@ class Guidance:
         if rule.status == "permanent":
             return True
         lesson = self._lesson(rule.source)
-        return lesson is not None and lesson.trust == "vouched" and (self._trusted or _says(lesson, rule))
+        if lesson is None or lesson.trust != "vouched":
+            return False
+        return self._trusted or key_of(rule.text) in map(key_of, lesson.content.texts.values())
 
     def _is_in_use(self, lesson_id: str) -> bool:
         """Whether a lesson is active, or a person wrote its rule or playbook without a lesson."""
@@ -247,8 +249,3 @@ def digest_of(task: PlainTask) -> str:
 
 def _folder_of(lesson_id: str) -> str:
     return lesson_id.partition("/")[0]
-
-
-def _says(lesson: Lesson, rule: Rule) -> bool:
-    """Whether a field of a lesson contains just the rule."""
-    return any(key_of(text) == key_of(rule.text) for text in lesson.content.texts.values())

@@ -148,7 +148,8 @@ class Impact:
     async def obedience(self, lesson: str) -> Obedience:
         """Whether the runs since the last verdict on a lesson obeyed it, according to the latest of them."""
         since = await self._judged_at(lesson)
-        uses = [use for use in await self._uses(lesson) if since is None or use.at > since]
+        latest = await self.latest(lesson, LATEST_USES)
+        uses = [use for use in latest if not use.rated and (since is None or use.at > since)]
         return Obedience.of([use.obeyed for use in reversed(uses) if use.obeyed is not None])
 
     async def groups(self) -> list[History]:
@@ -212,10 +213,6 @@ class Impact:
         """When a lesson was last judged; None if it never was."""
         verdict = await self._store.get(VERDICT, lesson)
         return None if verdict is None else datetime.fromisoformat(verdict.data["at"])
-
-    async def _uses(self, lesson: str) -> list[Use]:
-        """The runs with a lesson, the latest first, without ratings."""
-        return [use for use in await self.latest(lesson, LATEST_USES) if not use.rated]
 
     async def score(self, run_id: str) -> float | None:
         """The score of a run; None if unknown."""

@@ -224,7 +224,8 @@ class Lessons:
         }:
             room = len(lessons) if tried.lesson.kind == "fact" else max(k - 1, 0)
             lessons = [*lessons[:room], tried]
-        facts += await self._facts_for(task)
+        # Whatever the words of the task: it says "orders" where the table is `t_ord`.
+        facts += await self._index.search(self._query(task, k=FACTS_RECALLED, kinds=("fact",), untyped=True))
         own_rules, rules = await asyncio.to_thread(self._rules)
         return advice_of(
             self._folder_name,
@@ -632,14 +633,6 @@ class Lessons:
 
         return list(filter(applies, own)), list(filter(applies, others))
 
-    async def _facts_for(self, task: PlainTask) -> list[LessonMatch]:
-        """The facts for a task, most relevant first.
-
-        Facts of the same tools, and of the same type of task or of none, are relevant whatever the words of
-        the task are: a task says "orders" where the table is `t_ord`.
-        """
-        return await self._index.search(self._query(task, k=FACTS_RECALLED, kinds=("fact",), untyped=True))
-
     async def _on_trial(self, task: PlainTask) -> LessonMatch | None:
         """The quarantined lesson to be tried in a run of a task, in at most one run of four."""
         query = self._query(task, k=1, status=QUARANTINED, requirements=self.requirements)
@@ -757,7 +750,9 @@ class Lessons:
             recalled=outcome.told,
         )
         if not is_new and outcome.is_mandatory and lesson.id in outcome.told:
-            lesson = await self._failed_again(lesson, outcome.run_id)
+            before, at = await self._impact.obedience(lesson.id), self.clock()
+            await self._impact.fail(lesson.id, outcome.run_id, at)
+            lesson = await self._apply_obedience(lesson, before, at)
         is_same = lesson.content == reflection.content and lesson.status == "active"
         # A process that died may have written the file, but not the rule and the playbook.
         is_repeated = bool(outcome.run_id) and lesson.source == outcome.run_id and not by_hand
@@ -864,12 +859,6 @@ class Lessons:
         for lesson in lessons:
             await self._apply_obedience(lesson, before[lesson.id], run.at)
         return run.at, payoffs
-
-    async def _failed_again(self, lesson: Lesson, run_id: str) -> Lesson:
-        """Count a run for a lesson that it received and taught once more."""
-        before, at = await self._impact.obedience(lesson.id), self.clock()
-        await self._impact.fail(lesson.id, run_id, at)
-        return await self._apply_obedience(lesson, before, at)
 
     async def _apply_obedience(self, lesson: Lesson, before: Obedience, at: datetime) -> Lesson:
         """Change a lesson according to the latest runs that received it."""

@@ -203,7 +203,11 @@ def render(lesson: Lesson) -> str:
 
     Invisible characters are removed, and lines that would be headings of the protocol get a backslash.
     """
-    body = _body(lesson)
+    what = _TITLED.get(lesson.kind, "Reflection")
+    parts = [f"# {what}: {lesson.day} - {one_line(lesson.agent)} - {one_line(lesson.summary)}"]
+    headings = headings_of(type(lesson.content))
+    parts += [section(headings[name], text, _HEADINGS) for name, text in lesson.content.texts.items()]
+    body = "\n\n".join(parts) + "\n"
     front: dict[str, Any] = {
         "kind": lesson.kind,
         "status": lesson.status,
@@ -216,14 +220,6 @@ def render(lesson: Lesson) -> str:
         **(json.loads(lesson.others) if lesson.others else {}),
     }
     return with_front(front, body)
-
-
-def _body(lesson: Lesson) -> str:
-    what = _TITLED.get(lesson.kind, "Reflection")
-    parts = [f"# {what}: {lesson.day} - {one_line(lesson.agent)} - {one_line(lesson.summary)}"]
-    headings = headings_of(type(lesson.content))
-    parts += [section(headings[name], text, _HEADINGS) for name, text in lesson.content.texts.items()]
-    return "\n\n".join(parts) + "\n"
 
 
 def unknown_keys(lesson: Lesson) -> list[str]:
@@ -315,7 +311,9 @@ def _is_time(value: Any) -> bool:
 
 
 def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Content:
-    form = KINDS[kind] if kind else _form_of(sections)
+    # By default, the kind whose headings are all present; of several, the kind with the most headings.
+    fitting = [KINDS[kind]] if kind else [form for form in KINDS.values() if _needed(form) <= set(sections)]
+    form = max(fitting, key=lambda form: len(_needed(form)), default=None)
     if form is None:
         raise LessonFileError("This is not a lesson: it has none of a lesson's headings.", file=file, line=1)
     texts: dict[str, Any] = {}
@@ -327,12 +325,6 @@ def _content(kind: LessonKind | None, sections: dict[str, str], file: str) -> Co
         odd = next(iter(sections))
         raise LessonFileError(f"A {form.kind} has no heading {odd!r}.", file=file, line=1)
     return form(**texts)
-
-
-def _form_of(sections: dict[str, str]) -> type[Content] | None:
-    """The kind whose headings are all present; of several, the kind with the most headings."""
-    fitting = [form for form in KINDS.values() if _needed(form) <= set(sections)]
-    return max(fitting, key=lambda form: len(_needed(form)), default=None)
 
 
 def _needed(form: type[Content]) -> set[str]:

@@ -451,18 +451,13 @@ class Ranking:
 
     def score(self, candidate: Candidate) -> float:
         """The score of a lesson: how well it matches, what it did so far, and how sure it is."""
-        return (
-            self._match(candidate)
-            + PROVEN * candidate.effect
-            + CONFIDENT * (candidate.confidence - CONFIDENCE)
-        )
-
-    def _match(self, candidate: Candidate) -> float:
         if candidate.similarity is not None:
-            return candidate.similarity + (NAME_BOOST * candidate.text if self.has_names else 0.0)
-        # Without a vector it can't be compared with lessons that have one: it ranks among them, but not
-        # before a very similar lesson.
-        return candidate.text / 2 if self.embedded else candidate.text
+            match = candidate.similarity + (NAME_BOOST * candidate.text if self.has_names else 0.0)
+        else:
+            # Without a vector it can't be compared with lessons that have one: it ranks among them, but not
+            # before a very similar lesson.
+            match = candidate.text / 2 if self.embedded else candidate.text
+        return match + PROVEN * candidate.effect + CONFIDENT * (candidate.confidence - CONFIDENCE)
 
     def _is_relevant(self, candidate: Candidate) -> bool:
         if candidate.same_type or candidate.tools or candidate.required:

@@ -210,12 +210,8 @@ async def lesson(request: PageRequest) -> dict[str, Any]:
         "rules": rules,
         "playbooks": playbooks,
         "digest": digest(text),
-        "is_editable": is_whole and all(map(_is_visible, texts)),
+        "is_editable": is_whole and all(visible(text) == text for text in texts),
     }
-
-
-def _is_visible(text: str) -> bool:
-    return visible(text) == text
 
 
 def headings(kind: LessonKind) -> dict[str, str]:

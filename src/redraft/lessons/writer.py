@@ -231,9 +231,7 @@ class _Form:
             return _Reply(), str(error)
         if not isinstance(value, dict):
             return _Reply(), "It is no JSON object."
-        return self._read(cast("dict[str, Any]", value))
-
-    def _read(self, fields: Mapping[str, Any]) -> tuple[_Reply, str]:
+        fields = cast("dict[str, Any]", value)
         texts: dict[str, str] = {}
         refused: dict[str, str] = {}
         problems: list[str] = []
@@ -245,18 +243,18 @@ class _Form:
                 problems.append(f"{name}: {why}.")
             if text:
                 (refused if why else texts)[name] = text
-        reply = _Reply(
+        usable = _Reply(
             texts, refused, self._title(fields.get("title")), facts=self._facts(fields.get("facts"))
         )
         if fields.get("systemic") is not True:
-            return reply, " ".join(problems)
+            return usable, " ".join(problems)
         principle, why = self._principle(fields.get("principle"))
         if not principle:
             principle, _ = self._principle(fields.get("rule"))
         replay, why_no_replay = self._replay(fields.get("steps_to_replay"), fields.get("strategy_to_replay"))
         problems += [f"principle: {why}."] if why and not principle else []
         problems += [f"steps_to_replay: {why_no_replay}."] if why_no_replay else []
-        return replace(reply, principle=principle, replay=replay), " ".join(problems)
+        return replace(usable, principle=principle, replay=replay), " ".join(problems)
 
     def _title(self, title: Any) -> str:
         """The title in a reply; empty if there is none, or if it repeats the task."""
@@ -314,7 +312,10 @@ class _Form:
     def reflection(self, answer: Answer[_Reply]) -> LessonReflection:
         """The reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
         reply, problem = answer.value, answer.problem
-        texts = reply.texts | {name: self._withheld(text) for name, text in reply.refused.items()}
+        texts = reply.texts | {  # a refused text that is not too long has forbidden content
+            name: self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
+            for name, text in reply.refused.items()
+        }
         texts = {name: self._for_agent(text) if name in _ADVICE else text for name, text in texts.items()}
         repeated = self._repeated(texts)
         names = headings_of(self.outcome.content_type)
@@ -387,10 +388,6 @@ class _Form:
         if not has_evidence:
             return OPINION_CONFIDENCE
         return FIXED_CONFIDENCE if self.outcome.is_fixed else CONFIDENCE
-
-    def _withheld(self, text: str) -> str:
-        """Cut a text that is too long to size; withhold any other."""
-        return self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
 
 
 def repeated_source(text: str, outcome: Outcome) -> str:
@@ -600,12 +597,7 @@ def _repeats(text: str, other: str) -> bool:
     words = words_in(text)
     if overlap(words, words_in(other)) >= NEAR_DUPLICATE and words:
         return True
-    return len(words) >= _FEWEST_WORDS and _quotes(text, other)
-
-
-def _quotes(text: str, other: str) -> bool:
-    """Whether another text contains all words of a text, in the same order."""
-    return f" {_plain(text)} " in f" {_plain(other)} "
+    return len(words) >= _FEWEST_WORDS and f" {_plain(text)} " in f" {_plain(other)} "
 
 
 # --- transcripts -------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from redraft._files import replace_file, reporting
+from redraft._locks import check_regular
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +52,12 @@ def read_stdin() -> str:
 
 
 def refused_text(path: Path) -> str:
-    """The text of an earlier edit that was refused and saved in a file; empty if there is none."""
+    """The text of an earlier edit that was refused and saved in a file; empty if there is none.
+
+    Raises `StoreError` if the file is not a regular file, so that no refused text could be saved in it.
+    """
+    with reporting(path):
+        check_regular(path)
     if not path.is_file() or path.is_symlink():
         return ""
     try:
@@ -59,6 +66,16 @@ def refused_text(path: Path) -> str:
         raise ConfigError(f"{str(path)!r} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not UTF-8: {error.reason}.") from error
+
+
+def save_refused(path: Path, text: str) -> None:
+    """Save a refused text, which may contain a secret, in a private file; an empty text deletes the file."""
+    if not text:
+        path.unlink(missing_ok=True)
+        return
+    with reporting(path):
+        replace_file(path, text.encode("utf-8", "surrogatepass"))
+        path.chmod(0o600)
 
 
 def edited(text: str, name: str) -> str:
