@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from redraft._prompts import prompt_of
-from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError
 from redraft.notes.note import (
     Note,
@@ -15,7 +14,6 @@ from redraft.notes.note import (
     fill_known,
     note_block,
     placeholders_of,
-    tokens_of,
 )
 from redraft.types import Advice, PlainTask
 
@@ -65,8 +63,6 @@ def test_the_prompt_is_as_documented():
         ("Ask for dates,\nand for places.",),
     )
     assert prompt(reflection) == DOCUMENTED
-    block = DOCUMENTED.split("\n\n## Task\n", maxsplit=1)[0]
-    assert tokens_of(block) == estimate_tokens(block)
 
 
 def test_empty_lists_have_no_heading_and_blank_texts_fall_back_to_the_task():

@@ -19,7 +19,7 @@ from redraft._hints import keyword_hints
 from redraft._steps import direct
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
-from redraft._texts import as_text, json_data, key_of, short_repr
+from redraft._texts import as_text, estimate_tokens, json_data, key_of, short_repr
 from redraft._validation import check_count, check_model, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import (
@@ -72,7 +72,7 @@ from redraft.loop.verbs import JudgeHint, judge_of, judges_of
 from redraft.loop.ways import Revision, revisions_of
 from redraft.models.names import model_of
 from redraft.notes.learner import NO_NOTE, InjectedNote
-from redraft.notes.note import fill, note_block, tokens_of
+from redraft.notes.note import fill, note_block
 from redraft.notes.store import project_notes
 from redraft.notes.task import Task, TaskIdentity
 from redraft.notes.task_run import TaskRun, TaskRunner, runner_of
@@ -232,7 +232,11 @@ class Evaluation:
         Raises `ConfigError` if other cases or agents were evaluated under the `run_id`, and `StoreError` if
         the store fails.
         """
-        evaluated = await self._begin()
+        evaluated = self._evaluated()
+        before = await self._check_same(evaluated)
+        if before is not None:
+            evaluated.started_at, evaluated.suspended = before.started_at, before.suspended
+        await self._store.put(evaluated.stored())
         done = await self._bench.load()
         budget = SharedBudget(self._budget, [attempt.spent for attempt in done.values()], evaluated.suspended)
         gate = asyncio.Semaphore(self._concurrency)
@@ -269,7 +273,6 @@ class Evaluation:
         return run_sync(self.run())
 
     def _evaluated(self) -> Evaluated:
-        """The record of this evaluation."""
         return Evaluated(
             self._run_id,
             datetime.now(UTC),
@@ -290,15 +293,6 @@ class Evaluation:
                 "original call, or use a new run_id."
             )
         return before
-
-    async def _begin(self) -> Evaluated:
-        """Store the record of this evaluation."""
-        evaluated = self._evaluated()
-        before = await self._check_same(evaluated)
-        if before is not None:
-            evaluated.started_at, evaluated.suspended = before.started_at, before.suspended
-        await self._store.put(evaluated.stored())
-        return evaluated
 
 
 def _spent_note(budget: SharedBudget, done: int, total: int) -> str:
@@ -415,7 +409,6 @@ class Bench:
         return f"{self._run_id}.{digest(case.id, arm.name, str(number))}"
 
     def _key(self, run_id: str) -> RunKey:
-        """The key of a run of this evaluation."""
         return RunKey(run_id, self._store, self._resumes, self._run_id)
 
     async def _grade(self, case: EvalCase, answer: WouldReturn) -> ReflectionEvaluation:
@@ -628,7 +621,9 @@ class Arm:
         if note is None:
             return NO_NOTE
         text = note_block(note.reflection, task.plain(), case.inputs)
-        return InjectedNote("note", note.version, note.version, text, tokens_of(text), "the note in force")
+        return InjectedNote(
+            "note", note.version, note.version, text, estimate_tokens(text), "the note in force"
+        )
 
 
 def _pattern_for(case: EvalCase, agent: Agent[Any]) -> ReflectionPattern:

@@ -644,7 +644,6 @@ def read_baseline(
 
 
 def _why_not_judged(answer: GradedAnswer | None) -> str:
-    """The judge's explanation of why it could not judge an answer."""
     issues = () if answer is None else answer.issues
     return "; ".join(issue for issue in issues if issue.startswith(NOT_JUDGED)) or "It could not be judged."
 

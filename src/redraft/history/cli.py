@@ -978,7 +978,6 @@ def _resume_workflow(
 def _repeat_command(
     context: typer.Context, arguments: Sequence[str], folder: str, *, as_json: bool
 ) -> ExitCode:
-    """Repeat a command in its original folder."""
     try:
         os.chdir(folder)
     except OSError as error:

@@ -655,7 +655,6 @@ _Candidate = tuple[str, list[str], frozenset[str], str, str]
 
 
 def _rules_in(rules: Mapping[str, Sequence[Rule]], cleaner: Cleaner) -> Iterator[_Candidate]:
-    """Yield the rules of each agent."""
     for agent, permanent in rules.items():
         place = f"{agent}/{RULES}"
         for rule in permanent:

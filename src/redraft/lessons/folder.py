@@ -207,7 +207,6 @@ class LessonFolder:
         return None if by_hand else next(iter(rejected), None)
 
     def _confirmed(self, lesson: Lesson) -> Lesson:
-        """A lesson that was learned again."""
         return self.write(replace(lesson, confidence=min(1.0, round(lesson.confidence + CONFIRMATION, 2))))
 
 

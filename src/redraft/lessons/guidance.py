@@ -220,7 +220,6 @@ class Guidance:
         return Quarantined(lesson_id, rules[0].text if rules else "", replays[0] if replays else None)
 
     def _rules_of(self, lesson_id: str) -> Rules:
-        """The rules of the agent that a lesson belongs to."""
         return Rules(self._documents, _folder_of(lesson_id), today=self._today)
 
     def _playbooks_of(self, lesson_id: str) -> Playbooks:

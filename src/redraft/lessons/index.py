@@ -511,7 +511,6 @@ def _write(
     read: Sequence[tuple[_Document, _Row | None]],
     removed: Sequence[_Document],
 ) -> None:
-    """Write the documents of an agent."""
     numbers = count(max((each.number for each in indexed.values()), default=agent << AGENT_BITS) + 1)
     is_changed = bool(removed)
     for document in removed:

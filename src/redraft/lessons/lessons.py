@@ -996,5 +996,4 @@ def _reflection_of(content: Content, title: str = "") -> LessonReflection:
 
 
 def _excerpt(description: str) -> str:
-    """The part of a redacted description that a lesson stores."""
     return without_middle(description, LONGEST_EXCERPT)

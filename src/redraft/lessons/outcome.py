@@ -203,7 +203,6 @@ def _misses_only_hidden(evaluation: ReflectionEvaluation) -> bool:
 
 
 def _hidden_in(evaluation: ReflectionEvaluation) -> frozenset[str | None]:
-    """The names of the criteria that are hidden from the writer."""
     return frozenset(name for name, shown in (evaluation.shown or {}).items() if shown is False)
 
 

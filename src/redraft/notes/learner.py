@@ -13,6 +13,7 @@ from redraft._calls import awaited
 from redraft._codec import from_record
 from redraft._steps import answer
 from redraft._telemetry import traced
+from redraft._texts import estimate_tokens
 from redraft._validation import named_error
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.evaluate.criteria import criteria_of
@@ -31,7 +32,6 @@ from redraft.notes.note import (
     TaskReflection,
     note_block,
     size_of,
-    tokens_of,
 )
 from redraft.notes.store import Notebook, NoteStore
 from redraft.notes.strategy import LlmReflectionStrategy, storable
@@ -215,7 +215,7 @@ class Learner:
             return InjectedNote(arm, in_force=current.version, why=why, line=line)
         text = note_block(note.reflection, self.task.plain(), inputs)
         version = note.version if self.notebook.keeps_revisions else None
-        return InjectedNote(arm, version, current.version, text, tokens_of(text), why, line=line)
+        return InjectedNote(arm, version, current.version, text, estimate_tokens(text), why, line=line)
 
     async def learn(self, run: AcceptedRun) -> tuple[Learned, TaskReflectedEvent | None]:
         """Reflect on a run, store the note and notify the listeners; return what was learned, and the event.

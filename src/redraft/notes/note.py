@@ -345,11 +345,6 @@ def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str,
     return "\n\n".join([_LEAD, *parts, _END])
 
 
-def tokens_of(block: str) -> int:
-    """The estimated tokens of a block."""
-    return estimate_tokens(block)
-
-
 def size_of(reflection: TaskReflection, task: PlainTask) -> int:
     """Estimate the tokens of a note's own words.
 

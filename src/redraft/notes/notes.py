@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
-from redraft._texts import as_text, counted, shortened
+from redraft._texts import as_text, counted, estimate_tokens, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.memory.effects import LATEST, payoff_of
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner
-from redraft.notes.note import Note, NotedTask, NoteUse, note_block, size_of, tokens_of
+from redraft.notes.note import Note, NotedTask, NoteUse, note_block, size_of
 from redraft.notes.store import NoteStore, PostgresReflectionStore, SqliteReflectionStore, project_notes
 from redraft.notes.task import ReflectionConfig, Task, TaskIdentity
 from redraft.notes.trial import history_of
@@ -119,7 +119,9 @@ class Notes:
         if size_of(note.reflection, plain) == 0:
             return ()
         text = note_block(note.reflection, plain, {})
-        note_in_force = InjectedNote("note", note.version, note.version, text, tokens_of(text), IN_FORCE)
+        note_in_force = InjectedNote(
+            "note", note.version, note.version, text, estimate_tokens(text), IN_FORCE
+        )
         return self._redacted(note_in_force.advice())
 
     async def last_writer(self, task: PlainTask) -> str | None:

@@ -16,6 +16,7 @@ from redraft._calls import awaited
 from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
+from redraft._texts import estimate_tokens
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.memory.effects import LATEST
 from redraft.notes.note import (
@@ -30,7 +31,6 @@ from redraft.notes.note import (
     lines_said,
     note_block,
     size_of,
-    tokens_of,
 )
 from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import Trial, evidence_of, is_settled, may_replace, reason_of
@@ -431,7 +431,7 @@ def _note_key(identity: str, version: int) -> str:
 
 def note_tokens(reflection: TaskReflection, task: PlainTask | None = None) -> int:
     """The estimated tokens of a note, before inputs are filled in."""
-    return tokens_of(note_block(reflection, task or PlainTask(""), {}))
+    return estimate_tokens(note_block(reflection, task or PlainTask(""), {}))
 
 
 def _listed(record: Record) -> NotedTask:

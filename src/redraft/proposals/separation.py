@@ -816,7 +816,6 @@ def phrase_pattern(text: str, samples: Iterable[Sample] = ()) -> dict[str, Any]:
 
 
 def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft required and forbidden words."""
     has_all = _in_all([sample.grams for sample in good])
     runs: dict[str, set[str]] = {}
     good_grams = frozenset[str]().union(*(sample.grams for sample in good))
@@ -877,7 +876,6 @@ _END = ("end", "ending", "close", "closing", "last", "final", "sign", "finish")
 
 
 def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft required and forbidden beginnings and ends."""
     sides = [[sample.text.strip() for sample in side] for side in (bad, good)]
     right = sides[1]
     if not all(right):
@@ -1019,7 +1017,6 @@ def _sections(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> It
 
 
 def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Draft required and forbidden scripts and languages."""
     hinted = hints.about(*SPOKEN)
     for name, ranges in SCRIPTS.items():
         strength = hinted + hints.about(name.split()[0].casefold())

@@ -336,7 +336,6 @@ def _target(name: str, folder: Path, settings: Settings) -> Path:
 
 
 def _put(source: Path, target: Path, *, is_private: bool) -> None:
-    """Write or replace a file."""
     if is_private:
         make_folder(target.parent.parent)
         target.parent.mkdir(mode=0o700, exist_ok=True)
