@@ -136,7 +136,8 @@ class LessonFolder:
     def entry_of(self, lesson_id: str) -> Entry:
         """The current document of an id."""
         folder, _, stem = lesson_id.partition("/")
-        if not is_file_stem(stem):
+        is_short = len(stem.encode("utf-8", "surrogatepass")) <= _LONGEST_STEM
+        if not stem or not is_short or "/" in stem or stem.startswith("."):
             expected = "expected <agent>/<file name without .md>"
             raise LessonFileError(f"This is not the id of a lesson; {expected}.", file=f"{lesson_id!r:.100}")
         if folder != self.name:
@@ -285,9 +286,3 @@ def _sources_of_advice(lesson: Lesson, others: Sequence[Lesson]) -> list[Lesson]
         source = min(givers, key=lambda other: len(advice[other.id]))
         sources[source.id] = source
     return list(sources.values())
-
-
-def is_file_stem(stem: str) -> bool:
-    """Whether a text can be the name of a lesson's file, without its ending."""
-    is_short = len(stem.encode("utf-8", "surrogatepass")) <= _LONGEST_STEM
-    return bool(stem) and is_short and "/" not in stem and not stem.startswith(".")

@@ -216,7 +216,8 @@ def render(lesson: Lesson) -> str:
         AT: "" if lesson.at is None else lesson.at.isoformat(timespec="milliseconds"),
         "tools": list(lesson.tools),
         **{name: getattr(lesson, name) for name in _TEXTS},
-        "hash": hash_of(body),
+        # Shows whether the text has been changed by hand.
+        "hash": sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         **(json.loads(lesson.others) if lesson.others else {}),
     }
     return with_front(front, body)
@@ -230,11 +231,6 @@ def unknown_keys(lesson: Lesson) -> list[str]:
         f"The key {key!r} has no meaning here{f'; did you mean {meant[0]!r}?' if meant else '.'}"
         for key, meant in near.items()
     ]
-
-
-def hash_of(body: str) -> str:
-    """A hash that shows whether the text of a lesson has been changed by hand."""
-    return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @lru_cache(512)  # the same few files are read before and after every run

@@ -149,7 +149,9 @@ class Proposal:
     @cached_property
     def id(self) -> str:
         """A digest of the check: the same check has the same id whenever it is drafted."""
-        return check_digest(self.criterion)[:8]
+        check, config = self.criterion.evaluator, to_json(self.criterion.evaluator_config)
+        text = json.dumps([check, config, self.says if check == "llm" else ""], sort_keys=True)
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
     @property
     def says(self) -> str:
@@ -185,13 +187,6 @@ class Proposal:
                 "refused": trial.refused_output,
             },
         }
-
-
-def check_digest(criterion: QualityCriterion) -> str:
-    """A digest of the check of a criterion, whatever its name."""
-    question = criterion.description or criterion.name if criterion.evaluator == "llm" else ""
-    text = json.dumps([criterion.evaluator, to_json(criterion.evaluator_config), question], sort_keys=True)
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # --- proposing ---------------------------------------------------------------------------------------------

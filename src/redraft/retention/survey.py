@@ -131,11 +131,6 @@ def runs_of(record: Record) -> tuple[str, ...]:
     return _field(record, "run_id") if kind in WITH_RUN_ID else ()
 
 
-def subject_run(record: Record) -> str:
-    """The id of the run that a record is about; empty if there is none."""
-    return next(iter(_field(record, ABOUT.get(record.kind, ""))), "")
-
-
 def lesson_of(record: Record) -> str:
     """The id of the lesson that a record is about; empty if there is none."""
     if record.kind == VERDICT:
@@ -146,11 +141,6 @@ def lesson_of(record: Record) -> str:
 def _field(record: Record, name: str) -> tuple[str, ...]:
     value: Any = record.data.get(name) if name and not record.damage else None
     return (value,) if isinstance(value, str) and value else ()
-
-
-async def kinds_in(store: Store) -> list[str]:
-    """The kinds of records in a store; for a user's own store, the kinds that Redraft writes."""
-    return list(await store.kinds() if isinstance(store, ManagedStore) else dict.fromkeys(SEARCHED))
 
 
 async def _records(store: Store, kinds: Iterable[str]) -> AsyncGenerator[Record]:
@@ -230,7 +220,7 @@ class Survey:
         if runs:
             self.sizes[runs[0]] += len(json_text(record.data))
             self._add_run(record, runs)
-        if run := subject_run(record):
+        if run := next(iter(_field(record, ABOUT.get(record.kind, ""))), ""):
             self._about[run].append(key)
             self.kinds_about[run].add(record.kind)
         if lesson := lesson_of(record):
@@ -432,7 +422,8 @@ async def survey_of(store: Store, is_match: TextPredicate | None = None) -> Surv
     """Read every record of a store, and search its texts with `is_match`."""
     images = [record.key async for record in _records(store, (IMAGE,))]
     survey = Survey(is_match, images)
-    async for record in _records(store, await kinds_in(store)):
+    kinds = await store.kinds() if isinstance(store, ManagedStore) else dict.fromkeys(SEARCHED)
+    async for record in _records(store, kinds):
         if record.kind != IMAGE:
             survey.add(record)
     return survey
