@@ -59,9 +59,8 @@ if TYPE_CHECKING:
     from redraft.lessons.due import DueReflection
     from redraft.lessons.exchange import Export, Form, ImportItem
     from redraft.lessons.impact import Counters
-    from redraft.lessons.index import LessonMatch
     from redraft.lessons.lesson import Content, Status
-    from redraft.lessons.library import LessonDetails, Listing, Rebuilt
+    from redraft.lessons.library import LessonDetails, Listing
     from redraft.lessons.overview import Problem
 
 Reference = Annotated[
@@ -194,8 +193,13 @@ async def search(
         {"score": match.score, "reason": match.reason, "lesson": lesson_document(match.lesson)}
         for match in matches
     ]
+    parts: list[RenderableType] = []
+    for match in matches:
+        parts.append(Text.assemble(f"{match.score:5.2f}  ", (visible(match.lesson.id), "bold")))
+        summary = Text(shortened(visible(match.lesson.headline), LONGEST_SUMMARY))
+        parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(match.reason), QUIET))]
     deliver(
-        _search_results(matches),
+        Group(*parts, "", Text(SCORE_LEGEND, QUIET)),
         {"query": query, "found": documents},
         as_json=as_json,
     )
@@ -616,7 +620,13 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
         "embedder": rebuilt.embedder,
         "broken": [{"id": lesson_id, "problem": problem} for lesson_id, problem in rebuilt.broken.items()],
     }
-    deliver(_rebuilt(rebuilt), document, as_json=as_json, soft_wrap=True)
+    line = f"{rebuilt.lessons:,} lessons are in the index"
+    line += (
+        f", {rebuilt.embedded:,} newly embedded by {visible(rebuilt.embedder)}." if rebuilt.embedder else "."
+    )
+    if broken := len(rebuilt.broken):
+        line += f" {counted(broken, 'file')} can't be read: `redraft lessons doctor` says why."
+    deliver(Text(line), document, as_json=as_json, soft_wrap=True)
 
 
 # --- checks for recurring failures -------------------------------------------------------------------------
@@ -859,15 +869,6 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
     return line.append(" (archived)" if archived else "", QUIET)
 
 
-def _search_results(matches: Sequence[LessonMatch]) -> RenderableType:
-    parts: list[RenderableType] = []
-    for match in matches:
-        parts.append(Text.assemble(f"{match.score:5.2f}  ", (visible(match.lesson.id), "bold")))
-        summary = Text(shortened(visible(match.lesson.headline), LONGEST_SUMMARY))
-        parts += [Padding(line, (0, 0, 0, 7)) for line in (summary, Text(visible(match.reason), QUIET))]
-    return Group(*parts, "", Text(SCORE_LEGEND, QUIET))
-
-
 SCORE_LEGEND = "The number is the similarity, up to 1, plus what shared names and the lesson's effect add."
 
 
@@ -905,16 +906,6 @@ def _due_table(reflections: Sequence[DueReflection]) -> RenderableType:
                 line = shortened(visible(text), LONGEST_SUMMARY)
                 parts += [Padding(Text(line, style), INDENT)] if line else []
     return Group(*parts) if parts else Text("No reflection is due.", GOOD)
-
-
-def _rebuilt(rebuilt: Rebuilt) -> Text:
-    line = f"{rebuilt.lessons:,} lessons are in the index"
-    line += (
-        f", {rebuilt.embedded:,} newly embedded by {visible(rebuilt.embedder)}." if rebuilt.embedder else "."
-    )
-    if broken := len(rebuilt.broken):
-        line += f" {counted(broken, 'file')} can't be read: `redraft lessons doctor` says why."
-    return Text(line)
 
 
 def _export_summary(export: Export) -> str:

@@ -609,7 +609,12 @@ class LessonRecords:
             return cached
         at = time.monotonic()
         entries = self._versions(f"{agent}/" if agent else "")
-        listing = _Listing(at, {entry.id: entry for entry in entries}, _by_folder(entries), _digest(entries))
+        folders: dict[str, list[Entry]] = {}
+        for entry in sorted(entries, key=lambda entry: entry.archived):
+            folder, _, stem = entry.id.rpartition("/")
+            if stem != RULES:
+                folders.setdefault(folder, []).append(entry)
+        listing = _Listing(at, {entry.id: entry for entry in entries}, folders, _digest(entries))
         with self._cache.lock:
             if self._cache.writes == writes:
                 self._cache.listings[agent] = listing
@@ -650,15 +655,6 @@ def _text_in(record: Record | BaseException | None, name: str) -> str | StoreErr
     if isinstance(text, str):
         return text
     return LessonFileError("No such lesson; it may have been deleted.", file=name)
-
-
-def _by_folder(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    folders: dict[str, list[Entry]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.archived):
-        folder, _, stem = entry.id.rpartition("/")
-        if stem != RULES:
-            folders.setdefault(folder, []).append(entry)
-    return folders
 
 
 def _digest(entries: Sequence[Entry]) -> int:

@@ -306,7 +306,9 @@ def supported(subject: str, statement: str, outcome: Outcome) -> FactFinding | s
         return f"a statement takes at most {LONGEST_CLAUSE} characters"
     if is_order(clause) or _ADVISES.search(clause):
         return "it is advice"
-    significant = _significant_words(clause)
+    # Identifiers, numbers and quoted words.
+    parts = {part for groups in _SIGNIFICANT_WORD.findall(clause) for part in groups if part}
+    significant = {word for part in parts for word in _WORDS_AND_NUMBERS.findall(part.casefold())}
     if not significant - {subject.casefold()}:
         return "it has no name or number of the error"
     for source in _sources(outcome):
@@ -326,12 +328,6 @@ _WORDS_AND_NUMBERS = re.compile(r"\w+(?:\.\d+)?")
 _SIGNIFICANT_WORD = re.compile(
     r"[\"'`]([^\"'`]{1,64})[\"'`]|(\w*\d\w*(?:\.\d+)?)|([^\W\d]\w*_\w+)|([A-Z]{2,}\w*)|\b(\w*[a-z][A-Z]\w*)"
 )
-
-
-def _significant_words(text: str) -> set[str]:
-    """The identifiers, numbers and quoted words of a text."""
-    parts = {part for groups in _SIGNIFICANT_WORD.findall(text) for part in groups if part}
-    return {word for part in parts for word in _WORDS_AND_NUMBERS.findall(part.casefold())}
 
 
 def _sources(outcome: Outcome) -> list[str]:

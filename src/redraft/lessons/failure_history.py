@@ -191,14 +191,15 @@ class _Outputs:
         about = [lesson for lesson in lessons if _is_about(lesson, group, runs)]
         ids = tuple(lesson.id for lesson in about)
         advised_runs = sum(not self.advised[run].isdisjoint(ids) for run in runs)
-        counts = Counter(group.issues).most_common(MOST_ISSUES)
-        issues = [text for text, _ in counts]
+        issues = [text for text, _ in Counter(group.issues).most_common(MOST_ISSUES)]
         title = _title(group.criterion, issues[0]) if group.words else group.title
+        # Numbers in the tasks of most failed outputs, such as a limit.
+        counts = Counter(number for sample in group.bad for number in set(re.findall(r"\d+", sample.task)))
         texts = (
             *issues,
             self.descriptions.get(group.criterion, ""),
             *map(_advice_in, about),
-            _shared_numbers(group.bad),
+            " ".join(number for number, count in counts.items() if count * 2 > len(group.bad)),
         )
         return RecurringFailure(title, group.bad, good, texts, ids, advised_runs)
 
@@ -247,9 +248,3 @@ def _is_about(lesson: Lesson, group: _Group, runs: set[str]) -> bool:
 def _advice_in(lesson: Lesson) -> str:
     advice = ("do_differently", "rule", "strategy")
     return "\n".join(text for name, text in lesson.content.texts.items() if name in advice)
-
-
-def _shared_numbers(samples: Sequence[Sample]) -> str:
-    """The numbers in the tasks of most failed outputs, such as a limit."""
-    counts = Counter(number for sample in samples for number in set(re.findall(r"\d+", sample.task)))
-    return " ".join(number for number, count in counts.items() if count * 2 > len(samples))

@@ -357,7 +357,12 @@ def _transcript(result: ReflectionResult) -> Iterator[str]:
     conversations = [version.conversation for version in result.history.versions if version.conversation]
     yield from _conversation_lines(conversations[-1] if conversations else None)
     for version in result.history.versions:
-        yield _version_line(version)
+        evaluation = version.evaluation.for_writer()  # a lesson ends up in the prompts of later runs
+        issues = "; ".join(map(in_one_line, evaluation.issues[:_ISSUES]))
+        # A score that includes a hidden criterion would disclose that the criterion was missed.
+        has_hidden = bool(_hidden_in(version.evaluation))
+        scored = "" if has_hidden else f" scored {render_score(evaluation.overall_score).strip()}"
+        yield f"version {version.iteration} ({version.strategy}){scored}: {_short(issues or 'no issue')}"
     if result.error is not None:
         yield f"The run ended in an error: {type(result.error).__name__}: {_short(readable(result.error))}"
 
@@ -417,15 +422,6 @@ def _long_answers(result: ReflectionResult) -> Iterator[str]:
 def _parts_of(conversation: Conversation | None) -> Iterator[dict[str, Any]]:
     for message in conversation.messages if conversation is not None else ():
         yield from cast("list[dict[str, Any]]", message.get("parts", ()))
-
-
-def _version_line(version: ReflectionVersion) -> str:
-    evaluation = version.evaluation.for_writer()  # a lesson ends up in the prompts of later runs
-    issues = "; ".join(map(in_one_line, evaluation.issues[:_ISSUES]))
-    # A score that includes a hidden criterion would disclose that the criterion was missed.
-    has_hidden = bool(_hidden_in(version.evaluation))
-    scored = "" if has_hidden else f" scored {render_score(evaluation.overall_score).strip()}"
-    return f"version {version.iteration} ({version.strategy}){scored}: {_short(issues or 'no issue')}"
 
 
 def _short(value: object) -> str:

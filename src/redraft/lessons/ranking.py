@@ -148,7 +148,13 @@ class _Lessons:
         """The cosine with a vector for each lesson that has one."""
         if vector is None or not self.vectors:
             return {}
-        return dict(zip(self.vectors, _cosines(self.matrix, vector), strict=True))
+        # Vectors have unit length, so their dot product is their cosine.
+        if numpy() is None:
+            cosines = [sum(map(mul, row, vector)) for row in self.matrix]
+        else:
+            # Not `@`: for so few rows, starting its threads takes longer than multiplying.
+            cosines = numpy().einsum("ij,j->i", self.matrix, numpy().asarray(vector, "f4")).tolist()
+        return dict(zip(self.vectors, cosines, strict=True))
 
 
 def may_answer(query: LessonQuery, agents: Collection[AgentLessons]) -> bool:
@@ -352,14 +358,6 @@ def _matrix_of(vectors: Sequence[bytes]) -> Any:
     if not vectors or numpy() is None:  # without vectors, numpy is not loaded
         return [array("f", vector) for vector in vectors]
     return numpy().frombuffer(b"".join(vectors), "f4").reshape(len(vectors), -1)
-
-
-def _cosines(matrix: Any, vector: Sequence[float]) -> list[float]:
-    """The cosine of each row with a vector, all of unit length: their dot products."""
-    if numpy() is None:
-        return [sum(map(mul, row, vector)) for row in matrix]
-    # Not `@`: for so few rows, starting its threads takes longer than multiplying.
-    return numpy().einsum("ij,j->i", matrix, numpy().asarray(vector, "f4")).tolist()
 
 
 # --- the order ---------------------------------------------------------------------------------------------

@@ -216,8 +216,12 @@ class RulesFile:
     """
 
     def __init__(self, text: str, agent: str, today: date) -> None:
-        self._lines = lines_of(text.rstrip("\n")) if text.strip() else _empty(agent)
+        self._lines = lines_of(text.rstrip("\n"))
         self._today = today
+        if not text.strip():
+            self._lines = [f"# Rules of {one_line(agent)}"]
+            for status, heading in HEADINGS.items():
+                self._lines += ["", f"## {heading}", "", _SAYS[status]]
 
     @property
     def text(self) -> str:
@@ -324,13 +328,6 @@ def _line(rule: Rule) -> str:
     day = f"{rule.day}: " if rule.day else ""
     source = f" (from {rule.source})" if rule.source else ""
     return f"- {day}{one_line(rule.text)}{source}"
-
-
-def _empty(agent: str) -> list[str]:
-    lines = [f"# Rules of {one_line(agent)}"]
-    for status, heading in HEADINGS.items():
-        lines += ["", f"## {heading}", "", _SAYS[status]]
-    return lines
 
 
 # --- the text of a rule -----------------------------------------------------------------------------------

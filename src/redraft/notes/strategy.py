@@ -204,7 +204,14 @@ def meta_prompt(subject: ReflectionInput) -> str:
         f"## What Was Produced\n{excerpt(subject.task_output, MOST_OUTPUT, 'output')}",
     ]
     if subject.prior_reflection is not None:
-        parts.append(_prior(subject.prior_reflection))
+        prior = subject.prior_reflection
+        note = excerpt(_rendered(prior), MOST_QUOTED, "note in force")
+        runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
+        parts.append(
+            f"## Note in Force (run {prior.run_count})\n"
+            f"{runs} led to this note, and your answer takes its place: carry over what still helps, mend or "
+            f"drop what does not.\n{note}"
+        )
     if subject.evaluation is not None:
         parts.append(judged_text(subject.evaluation))
     return "\n\n".join([*parts, ANALYSIS, _limits(subject), FORM])
@@ -223,16 +230,6 @@ def shorten_prompt(subject: ReflectionInput, reflection: TaskReflection, size: i
     note = excerpt(_rendered(reflection), MOST_OUTPUT, "note")
     rule = _placeholder_rule(subject.task)
     return "\n\n".join(part for part in (now, note, request, rule, FORM) if part)
-
-
-def _prior(prior: TaskReflection) -> str:
-    note = excerpt(_rendered(prior), MOST_QUOTED, "note in force")
-    runs = "1 earlier run" if prior.run_count == 1 else f"{prior.run_count:,} earlier runs"
-    return (
-        f"## Note in Force (run {prior.run_count})\n"
-        f"{runs} led to this note, and your answer takes its place: carry over what still helps, mend or "
-        f"drop what does not.\n{note}"
-    )
 
 
 def _rendered(reflection: TaskReflection) -> str:
