@@ -67,7 +67,12 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     schema = required(criterion, "schema")
     if isinstance(schema, type) or get_origin(schema) is not None:
         return _class_check(criterion, schema, raw=raw)
-    compiled = _compile(criterion, schema)
+    if not isinstance(schema, dict | bool):
+        raise invalid(criterion, f"schema must be a dict, a bool or a class, got {schema!r}.")
+    try:
+        compiled = Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
+    except ConfigError as error:
+        raise invalid(criterion, f"{str(error).removesuffix('.')}.") from error
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         if raw and isinstance(output, str) and unfenced(output)[1] > 1:
@@ -166,15 +171,6 @@ def _problems_of_instance(
     except Exception:  # noqa: BLE001 (a validator of the data as a whole)
         return value, ()
     return value, ()
-
-
-def _compile(criterion: QualityCriterion, schema: Any) -> Schema:
-    if not isinstance(schema, dict | bool):
-        raise invalid(criterion, f"schema must be a dict, a bool or a class, got {schema!r}.")
-    try:
-        return Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
-    except ConfigError as error:
-        raise invalid(criterion, f"{str(error).removesuffix('.')}.") from error
 
 
 def regex(criterion: QualityCriterion) -> Evaluator:
@@ -324,23 +320,12 @@ def count(criterion: QualityCriterion) -> Evaluator:
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)])\s+\S")
 
 
-def _words(text: str) -> int:
-    return sum(any(map(str.isalnum, part)) for part in text.split())
-
-
-def _lines(text: str) -> int:
-    return sum(bool(line.strip()) for line in text.splitlines())
-
-
-def _bullets(text: str) -> int:
-    return sum(_BULLET.match(line) is not None for line in text.splitlines())
-
-
-def _characters(text: str) -> int:
-    return len(text.strip())
-
-
-MEASURES = {"words": _words, "characters": _characters, "lines": _lines, "bullets": _bullets}
+MEASURES: Mapping[str, Callable[[str], int]] = {
+    "words": lambda text: sum(any(map(str.isalnum, part)) for part in text.split()),
+    "characters": lambda text: len(text.strip()),
+    "lines": lambda text: sum(bool(line.strip()) for line in text.splitlines()),
+    "bullets": lambda text: sum(_BULLET.match(line) is not None for line in text.splitlines()),
+}
 
 
 def function(criterion: QualityCriterion) -> Evaluator:
@@ -447,14 +432,14 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
             return failed(Issue(f"There is nothing at {path}: {error}", criterion.name, path))
         evaluation = await evaluate(part, run)
         issues = tuple(
-            Issue(_deeper(issue, path), issue.criterion, path + (issue.path or ""), issue.line)
+            Issue(
+                f"{path}{issue}" if issue.path and issue.startswith(f"{issue.path}: ") else issue,
+                issue.criterion,
+                path + (issue.path or ""),
+                issue.line,
+            )
             for issue in evaluation.issues
         )
         return replace(evaluation, issues=issues) if issues else evaluation
 
     return check_part
-
-
-def _deeper(issue: Issue, path: str) -> str:
-    """The message of an issue about a part, with the path in it made a path of the whole."""
-    return f"{path}{issue}" if issue.path and issue.startswith(f"{issue.path}: ") else issue
