@@ -274,13 +274,11 @@ class _ProgramJudge:
         return f"It {ending}{', and printed:' if printed else ' and printed nothing.'}\n{printed}".strip(), ""
 
     def _did_not_start(self, outcome: CommandOutcome) -> bool:
-        return outcome.exit_code in _NOT_RUN or self._lacks_module(outcome)
-
-    def _lacks_module(self, outcome: CommandOutcome) -> bool:
-        """Whether the interpreter lacks the module that `-m` names."""
+        """Whether there is no such program, or the interpreter lacks the module that `-m` names."""
         module = self.argv[2].partition(".")[0] if self.argv[1:2] == ("-m",) and self.argv[2:] else ""
         endings = (f": No module named {module}", f"No module named '{module}')")
-        return bool(module) and outcome.stderr.rstrip().endswith(endings)
+        lacks_module = bool(module) and outcome.stderr.rstrip().endswith(endings)
+        return outcome.exit_code in _NOT_RUN or lacks_module
 
     def _code_in(self, text: str) -> tuple[str, int]:
         source, first_line = answer_in(text, self.raw)
