@@ -326,6 +326,7 @@ class Panel:
         # A suggestion does not name its criterion, so suggestions about hidden criteria are left out.
         visible = [evaluation for name, evaluation in by_name.items() if name not in self.shown]
         visible += [judged] if judged else []
+        by_check = missed - judged.criteria_scores.keys() if judged else missed
         return ReflectionEvaluation(
             overall,
             scores,
@@ -337,7 +338,10 @@ class Panel:
             confidence=min([evaluation.confidence for evaluation in evaluations], default=1.0),
             spread=_spread(self.counting, scores, judged) if judged else 0.0,
             samples=judged.samples if judged else (),
-            agreement=_agreement(self.counting, self.least, scores, judged, missed) if judged else 1.0,
+            # Where a check decided, the judge's samples can't disagree with the verdict.
+            agreement=agreement(self.counting, self.least, scores, judged.samples)
+            if judged and not by_check
+            else 1.0,
             repeats_itself=judged is not None and judged.repeats_itself,
             gates_passed=gates_passed,
             usage=total_usage(evaluations),
@@ -500,19 +504,6 @@ def _opinions(
     names = {name for name, evaluation in by_name.items() if evaluation.usage.requests}
     names.update(judged.criteria_scores if judged else ())
     return tuple([name for name in scores if name in names])
-
-
-def _agreement(
-    criteria: Sequence[QualityCriterion],
-    threshold: float,
-    scores: Mapping[str, float | None],
-    judged: ReflectionEvaluation,
-    missed: set[str],
-) -> float:
-    """The share of the judge's samples that agree with the verdict; 1.0 where a check decided."""
-    if missed - judged.criteria_scores.keys():
-        return 1.0
-    return agreement(criteria, threshold, scores, judged.samples)
 
 
 _QUOTE = re.compile(r"[\"`\u201c]|(?<!\w)'")
