@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def prose_instructions(keys: Sequence[str], numbers: Sequence[str] = ()) -> str:
+def prose_instructions(keys: Sequence[str], numbers: Sequence[str]) -> str:
     """The instructions for a reply in lines: a score for each key, a status for each earlier issue."""
     earlier = "".join(f"Earlier issue {number}: <fixed or open>\n" for number in numbers)
     scores = "".join(f"{key}: <0.0 to 1.0>\n" for key in keys)
