@@ -153,7 +153,11 @@ async def _ask_yes_no(model: ChatModel, case: str, criterion: QualityCriterion) 
 
 def _read_token(token: Mapping[str, float], usage: TokenUsage) -> YesNo:
     """Read the answer from the log probabilities of the alternatives for its only token."""
-    yes, no = (_probability(token, word) for word in ("yes", "no"))
+    # Alternatives may spell the word "Yes", " yes" or "YES", with the marks of tokenizers.
+    yes, no = (
+        sum(exp(log) for text, log in token.items() if text.strip(" \n\t▁Ġ*\"'.").lower() == word)
+        for word in ("yes", "no")
+    )
     mass = yes + no
     if mass < MIN_MASS:
         return YesNo(None, min(mass, 1.0), usage)
@@ -166,11 +170,6 @@ def _read_token(token: Mapping[str, float], usage: TokenUsage) -> YesNo:
             why = f"the model returned only {returned}, too few to tell yes from no."
             return YesNo(None, min(mass, 1.0), usage, why)
     return YesNo(yes / mass, min(mass, 1.0), usage)
-
-
-def _probability(token: Mapping[str, float], word: str) -> float:
-    """Add up the alternatives that spell a word: "Yes", " yes", "YES", with the marks of tokenizers."""
-    return sum(exp(log) for text, log in token.items() if text.strip(" \n\t▁Ġ*\"'.").lower() == word)
 
 
 YES_NO_ROLE = (
