@@ -127,11 +127,12 @@ def _configured(criterion: QualityCriterion) -> list[Requirement]:
     """The requirements in the configuration of a check that its description does not mention."""
     if criterion.shown is not True or criterion.origin == "generated":
         return []
-    read = _READERS.get(criterion.evaluator)
+    read, described = _READERS.get(criterion.evaluator), _content(criterion.description)
     return [
         requirement
         for requirement in (read(criterion) if read else [])
-        if len(requirement.text) <= LONGEST and not _repeats(requirement.text, criterion.description)
+        if len(requirement.text) <= LONGEST
+        and not (criterion.description and _content(requirement.text) <= described)
     ]
 
 
@@ -171,12 +172,8 @@ _FILLERS = frozenset(
 _DIGITS = {word: str(number) for number, word in enumerate(NUMBERS)}
 
 
-def _repeats(text: str, description: str) -> bool:
-    """Whether a description contains all names, numbers and nouns of a sentence."""
-    return bool(description) and _content(text) <= _content(description)
-
-
 def _content(text: str) -> set[str]:
+    """The names, numbers and nouns of a text."""
     words: list[str] = _WORD.findall(text.casefold())
     return {_DIGITS.get(word, word.removesuffix("s")) for word in words if word not in _FILLERS}
 
