@@ -371,7 +371,9 @@ class EvidenceGatherer:
                     why = f"{NOT_JUDGED}the evidence {str(source)!r} could not be had: {problem}"
                     missing.setdefault(criterion.name, Issue(why, criterion.name))
                 elif text:
-                    pieces[source.key] = _Piece(_label(source), text)
+                    what = "output of" if source.kind == "command" else source.kind
+                    label = f"{what} {in_one_line(_clean(source.name, MOST_ARGUMENTS))}"
+                    pieces[source.key] = _Piece(label, text)
         return _exhibits([*pieces.values()], results, named, as_text(output), missing)
 
     async def _recorded(
@@ -408,11 +410,6 @@ class EvidenceGatherer:
             return await observe(as_text(output))
         except SandboxError as error:
             return "", str(error)
-
-
-def _label(source: EvidenceSource) -> str:
-    what = "output of" if source.kind == "command" else source.kind
-    return f"{what} {in_one_line(_clean(source.name, MOST_ARGUMENTS))}"
 
 
 def _problem_of_tool(name: str, results: Sequence[ToolResult], conversation: Conversation | None) -> str:
@@ -455,7 +452,11 @@ def _fitting(
     Results of tools that criteria name come first, then the newest result, then the results that share most
     words with the output; ties go to the newest.
     """
-    texts = [_result_text(result) for result in results]
+    texts = [
+        f"{_name(result.tool)}({in_one_line(_clean(result.arguments, MOST_ARGUMENTS))}) {result.ending}:\n"
+        f"{_clean(result.text, MOST_EACH)}"
+        for result in results
+    ]
     ranks = list(reversed(range(len(results))))
     if sum(len(text) + FRAME for text in texts) > room:
         words = words_in(output[:MOST])
@@ -472,11 +473,6 @@ def _fitting(
         chosen[at], room = text, room - len(text) - FRAME
     pieces = [_Piece(f"tool result {at + 1}", chosen[at]) for at in sorted(chosen)]
     return pieces, [result.tool for at, result in enumerate(results) if at not in chosen]
-
-
-def _result_text(result: ToolResult) -> str:
-    arguments = in_one_line(_clean(result.arguments, MOST_ARGUMENTS))
-    return f"{_name(result.tool)}({arguments}) {result.ending}:\n{_clean(result.text, MOST_EACH)}"
 
 
 def _name(tool: str) -> str:
