@@ -97,6 +97,10 @@ class _TestsJudge:
 
     async def write(self, task: str, run_id: str) -> tuple[WrittenTests, TokenUsage]:
         """Let the model write the tests of a run, once; return them and the usage."""
+        order = f"The task:\n{task}\n\n{ORDER.format(count=self.count)}"
+        if self.criterion.description:
+            order += f"\nTest this above all: {self.criterion.description}"
+        messages = (Message("system", ROLE), Message("user", order))
 
         def read(reply: ChatReply) -> tuple[WrittenTests, str]:
             written = read_tests(reply.text, task, self.examples, self.count)
@@ -105,7 +109,7 @@ class _TestsJudge:
         async with self.locks.setdefault(run_id, Lock()):
             if run_id in self.by_run:
                 return self.by_run[run_id], NOTHING_USED
-            answer = await ask(self.model, _messages(self.criterion, task, self.count), None, read)
+            answer = await ask(self.model, messages, None, read)
             self.by_run[run_id] = answer.value
             if len(self.by_run) > MAX_RUNS:
                 del self.by_run[next(iter(self.by_run))]
@@ -141,13 +145,6 @@ def in_jail(criterion: QualityCriterion, config: Mapping[str, Any], run_command:
         criterion.name, threshold=criterion.threshold, evaluator="command", evaluator_config=config
     )
     return command(by_command, run_command)
-
-
-def _messages(criterion: QualityCriterion, task: str, count: int) -> tuple[Message, ...]:
-    focus = f"\nTest this above all: {criterion.description}" if criterion.description else ""
-    return Message("system", ROLE), Message(
-        "user", f"The task:\n{task}\n\n{ORDER.format(count=count)}{focus}"
-    )
 
 
 ROLE = "You write tests for Python code that somebody else will write. You see the task, not the code."
