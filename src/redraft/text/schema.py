@@ -84,7 +84,9 @@ class Schema:
 
     def is_valid(self, value: Any) -> bool:
         """Whether a JSON value is valid as it is; raises `ValueError` if it is not JSON, or too large."""
-        self._affordable_size(value)
+        nodes = size_of(value).nodes
+        if nodes * self._cost.verdict > MAX_CHECKS:
+            raise ValueError(f"{nodes:,} values are too many for a schema with so many branches")
         return self._validator.is_valid(value)
 
     def check(self, output: Any, *, coerce: bool = True) -> SchemaResult:
@@ -106,13 +108,11 @@ class Schema:
             if isinstance(output, str) and self._takes_text and self._validator.is_valid(output):
                 return SchemaResult(valid=True, score=1.0, value=output)
             if broken is not None and not self._takes_text:
-                return _refused(
-                    output, broken, "a JSON value", "Answer with one JSON value, and nothing else."
-                )
+                return _refused(output, broken, "Answer with one JSON value, and nothing else.")
             return self._explain(value, coerce=coerce)
         except (ValueError, TypeError) as error:  # not JSON, or too large to check
             message = f"The output is not a JSON value that can be checked: {error}."
-            return _refused(value, message, "a JSON value", "Answer with a smaller, plain JSON value.")
+            return _refused(value, message, "Answer with a smaller, plain JSON value.")
 
     def problems_of(self, text: str, most: int) -> list[SchemaProblem] | None:
         """Problems of a JSON text, at most `most`; None if the caller has to use `check`.
@@ -137,12 +137,6 @@ class Schema:
             MAX_EXPLAINED // max(1, looks),
             MAX_COPIED // max(1, looks + self._score.total),
         )
-
-    def _affordable_size(self, value: Any) -> Size:
-        size = size_of(value)
-        if size.nodes * self._cost.verdict > MAX_CHECKS:
-            raise ValueError(f"{size.nodes:,} values are too many for a schema with so many branches")
-        return size
 
     def _explain(self, value: Any, *, coerce: bool) -> SchemaResult:
         size = size_of(value)
@@ -306,9 +300,9 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
-def _refused(value: Any, message: str, expected: str, suggestion: str) -> SchemaResult:
+def _refused(value: Any, message: str, suggestion: str) -> SchemaResult:
     got = shown(value) if isinstance(value, str) else f"a {type(value).__name__}"
-    problem = _problem_with_value(message, expected, got, suggestion)
+    problem = _problem_with_value(message, "a JSON value", got, suggestion)
     return SchemaResult(valid=False, score=0.0, value=value, errors=(problem,), wrong_type=True)
 
 
