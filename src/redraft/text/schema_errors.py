@@ -150,11 +150,6 @@ def _type(error: Any, at: str) -> Words:
     return expected, f"Make {at} {expected}."
 
 
-def _required(error: Any, at: str) -> Words:
-    name = error.kind.value
-    return f"the key {name!r} is required, and missing", f"Add the key {name!r} to {at}."
-
-
 def _options(error: Any, at: str) -> Words:
     options: list[Any] = error.kind.value
     listed = ", ".join(shown(option) for option in options[:MAX_OPTIONS])
@@ -166,10 +161,12 @@ def _constant(error: Any, at: str) -> Words:
     return shown(error.kind.value), f"Set {at} to {shown(error.kind.value)}."
 
 
-def _limit(words: str) -> Callable[[Any, str], Words]:
+def _say(expected: str, suggestion: str) -> Callable[[Any, str], Words]:
+    """Describe errors by templates, in which `{}` is the value of the rule."""
+
     def describe(error: Any, at: str) -> Words:
-        expected = words.format(error.kind.value)
-        return expected, f"Make {at} {expected}."
+        value = error.kind.value
+        return expected.format(value), suggestion.format(value, at=at)
 
     return describe
 
@@ -189,14 +186,6 @@ def _pattern(error: Any, at: str) -> Words:
     return f"a text that matches {error.kind.value}", f"Rewrite {at} so that it matches {error.kind.value}."
 
 
-def _format(error: Any, at: str) -> Words:
-    return f"a text in the format {error.kind.value!r}", f"Write {at} in the format {error.kind.value!r}."
-
-
-def _unique(_error: Any, at: str) -> Words:
-    return "items that all differ", f"Remove the items of {at} that repeat others."
-
-
 def _contains(error: Any, at: str) -> Words:
     if error.schema_path[-1:] == ["maxContains"]:
         return "fewer items of the kind that 'contains' describes", f"Remove matching items from {at}."
@@ -207,11 +196,6 @@ def _unexpected(error: Any, at: str) -> Words:
     names: list[str] = error.kind.value
     listed = ", ".join(shown(name) for name in names[:MAX_OPTIONS])
     return f"{listed} {'is' if len(names) == 1 else 'are'} not allowed", f"Remove {listed} from {at}."
-
-
-def _too_many(error: Any, at: str) -> Words:
-    count = error.kind.value
-    return f"at most {count} items", f"Remove items from {at}: at most {count} are allowed."
 
 
 def _false(error: Any, at: str) -> Words:
@@ -263,14 +247,14 @@ _BARE = frozenset(
 
 _WORDS: dict[str, Callable[[Any, str], Words]] = {
     "type": _type,
-    "required": _required,
+    "required": _say("the key {!r} is required, and missing", "Add the key {!r} to {at}."),
     "enum": _options,
     "const": _constant,
-    "minimum": _limit("at least {}"),
-    "maximum": _limit("at most {}"),
-    "exclusiveMinimum": _limit("greater than {}"),
-    "exclusiveMaximum": _limit("less than {}"),
-    "multipleOf": _limit("a multiple of {}"),
+    "minimum": _say("at least {}", "Make {at} at least {}."),
+    "maximum": _say("at most {}", "Make {at} at most {}."),
+    "exclusiveMinimum": _say("greater than {}", "Make {at} greater than {}."),
+    "exclusiveMaximum": _say("less than {}", "Make {at} less than {}."),
+    "multipleOf": _say("a multiple of {}", "Make {at} a multiple of {}."),
     "minLength": _count("at least", "character", "Lengthen"),
     "maxLength": _count("at most", "character", "Shorten"),
     "minItems": _count("at least", "item", "Add items to"),
@@ -278,13 +262,13 @@ _WORDS: dict[str, Callable[[Any, str], Words]] = {
     "minProperties": _count("at least", "property", "Add keys to"),
     "maxProperties": _count("at most", "property", "Remove keys from"),
     "pattern": _pattern,
-    "format": _format,
-    "uniqueItems": _unique,
+    "format": _say("a text in the format {!r}", "Write {at} in the format {!r}."),
+    "uniqueItems": _say("items that all differ", "Remove the items of {at} that repeat others."),
     "contains": _contains,
     "additionalProperties": _unexpected,
     "unevaluatedProperties": _unexpected,
     "unevaluatedItems": _unexpected,
-    "additionalItems": _too_many,
+    "additionalItems": _say("at most {} items", "Remove items from {at}: at most {} are allowed."),
     "falseSchema": _false,
     "not": _not,
     "propertyNames": _name,
