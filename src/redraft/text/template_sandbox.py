@@ -216,7 +216,9 @@ def _check(node: nodes.Node) -> None:
         _check_known("test", node, sandbox().tests)
     elif isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
         _check_method(node.node)
-    elif isinstance(node, nodes.Mod) and _is_text(node.left):
+    elif isinstance(node, nodes.Mod) and (
+        isinstance(node.left, nodes.Const) and isinstance(node.left.value, str)
+    ):
         raise TemplateError(NO_FORMAT, node.lineno)
     elif isinstance(node, nodes.For) and node.recursive:
         raise TemplateError("a loop may not be recursive", node.lineno)
@@ -260,10 +262,6 @@ def _check_method(node: nodes.Getattr) -> None:
 
 
 NO_FORMAT = "'%' does not format strings in a template; use '~' or 'join'"
-
-
-def _is_text(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Const) and isinstance(node.value, str)
 
 
 def _check_name(node: nodes.Name) -> None:
