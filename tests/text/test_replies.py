@@ -13,7 +13,6 @@ from redraft.text.replies import (
     fenced,
     json_of,
     python_block,
-    python_of,
     unfenced,
     verdict_json_of,
 )
@@ -50,7 +49,6 @@ F = "```"
 )
 def test_python_block(text, code, line):
     assert python_block(text) == (text if code is None else code, line)
-    assert python_of(text) == (text if code is None else code)
 
 
 @pytest.mark.parametrize(

@@ -292,15 +292,11 @@ def unfenced(text: str) -> tuple[str, int]:
     return "".join(lines[1:-1]).removesuffix("\n").removesuffix("\r"), before + 2
 
 
-def python_of(text: str) -> str:
-    """The Python source in a text: its first `python` fence, else its first bare fence, else all of it."""
-    return python_block(text)[0]
-
-
 def python_block(text: str) -> tuple[str, int]:
-    """The Python source in a text, as in `python_of`, and the line on which it starts, from 1.
+    """The Python source in a text, and the line on which it starts, from 1.
 
-    A fence that is never closed, as in a truncated answer, extends to the end of the text.
+    It is the first `python` fence, else the first bare fence, else all of the text. A fence that is never
+    closed, as in a truncated answer, extends to the end of the text.
     """
     text = text.removeprefix(BOM)  # Python accepts it at the start of a file, but not of a string
     lines: list[str] = _LINE.findall(text)
