@@ -133,7 +133,10 @@ class FallbackModel:
             try:
                 result = await call(candidate.model, is_last=number == len(candidates))
             except Exception as error:
-                if not _passes_on(error):
+                is_over_limit = isinstance(error, ModelError) and (
+                    error.status in _OVER_LIMIT or error.over_quota
+                )
+                if not (is_over_limit or is_passing(error)):
                     _add_usage(error, lost)
                     raise
                 if not is_unusable_reply(error):  # the next request may get an answer
@@ -145,7 +148,8 @@ class FallbackModel:
                 if number < len(candidates):
                     other = name_of_model(candidates[number].model)
                     logger.warning("%s Asking %s instead.", _sentence(error), other)
-                    lost += _lost_by(error)
+                    was_sent = not isinstance(error, BlockedError)
+                    lost += TokenUsage(failed_requests=int(was_sent)) + _usage_in(error)
             else:
                 candidate.skipped_until = 0.0
                 return result, lost
@@ -190,25 +194,12 @@ def providers_of(model: object) -> tuple[ProviderModel, ...]:
     return provider_models if len(provider_models) == len(models) else ()
 
 
-def _passes_on(error: Exception) -> bool:
-    """Whether an error means that the model is down or over its limit."""
-    if isinstance(error, ModelError) and (error.status in _OVER_LIMIT or error.over_quota):
-        return True
-    return is_passing(error)
-
-
 def _sentence(error: Exception) -> str:
     return f"{str(error) or type(error).__name__}".rstrip(".") + "."
 
 
 def _usage_in(error: Exception) -> TokenUsage:
     return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
-
-
-def _lost_by(error: Exception) -> TokenUsage:
-    """The usage of a failed call, and the failed request itself if it was sent."""
-    sent = NOTHING_USED if isinstance(error, BlockedError) else TokenUsage(failed_requests=1)
-    return sent + _usage_in(error)
 
 
 def _add_usage(error: Exception, lost: TokenUsage) -> None:
