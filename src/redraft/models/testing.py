@@ -106,12 +106,16 @@ def _reply_of(reply: Any, request: ChatRequest, price: tuple[float, float]) -> C
         raise ConfigError(
             f"A scripted reply must be a string, a dict, a list, a ChatReply or an exception, got {reply!r}."
         )
-    if reply.usage is NOTHING_USED:
+    usage = reply.usage
+    if usage is NOTHING_USED:
         reply = _within(reply, request.max_tokens)
+        read = sum(estimate_tokens(message.content) for message in request.messages)
+        written = estimate_tokens(reply.text)
+        usage = TokenUsage(read, written, requests=1, cost_usd=_cost(price, read, written))
     return replace(
         reply,
         parsed=parsed_of(reply.text, request) if reply.parsed is None else reply.parsed,
-        usage=_estimated(reply.text, request, price) if reply.usage is NOTHING_USED else reply.usage,
+        usage=usage,
         model=reply.model or "scripted",
     )
 
@@ -122,12 +126,6 @@ def _within(reply: ChatReply, most: int | None) -> ChatReply:
         return reply
     text = reply.text.encode("utf-8", "replace")[: int(most * BYTES_PER_TOKEN)].decode("utf-8", "ignore")
     return replace(reply, text=text, parsed=None, finish_reason="length")
-
-
-def _estimated(text: str, request: ChatRequest, price: tuple[float, float]) -> TokenUsage:
-    read = sum(estimate_tokens(message.content) for message in request.messages)
-    written = estimate_tokens(text)
-    return TokenUsage(read, written, requests=1, cost_usd=_cost(price, read, written))
 
 
 def _cost(price: tuple[float, float], input_tokens: int, output_tokens: int, /) -> float:
@@ -163,7 +161,10 @@ class Cassette:
         if record is not None and self._path.suffix == ".gz":
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")
         if record is not None:
-            _check_regular(self._path)
+            try:
+                check_regular(self._path)
+            except OSError as error:
+                raise ConfigError(f"Can't record to {str(path)!r}: {error.strerror}.") from error
             parent = next(place for place in (self._path, *self._path.absolute().parents) if place.exists())
             if not os.access(parent, os.W_OK):
                 raise ConfigError(f"The cassette {str(path)!r} can't be recorded: {parent} is not writable.")
@@ -196,13 +197,6 @@ class Cassette:
             return f"{self._path} has only {replies} to this {role} call, but it was made again. {how}"
         difference = _difference(data, [json.loads(key) for key in self._replies])
         return f"{self._path} has no reply to this {role} call. {difference} {how}"
-
-
-def _check_regular(path: Path) -> None:
-    try:
-        check_regular(path)
-    except OSError as error:
-        raise ConfigError(f"Can't record to {str(path)!r}: {error.strerror}.") from error
 
 
 def _without_defaults(data: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
