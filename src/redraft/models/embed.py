@@ -54,22 +54,21 @@ def embedder_of(
     return FunctionEmbedder(embedder, embedder.name if isinstance(embedder, NamedEmbedder) else None)
 
 
-def embedder_named(name: str, aliases: Mapping[str, str] | None = None) -> NamedEmbedder:
+def embedder_named(name: str) -> NamedEmbedder:
     """The embedder with a name: `local:minilm`, or `provider:model`.
 
-    `aliases` maps the user's own names to these. Raises `ConfigError` for an invalid name, an unknown
-    provider and a missing key; `MissingExtraError` if the embedder is not installed.
+    Raises `ConfigError` for an invalid name, an unknown provider and a missing key; `MissingExtraError` if
+    the embedder is not installed.
     """
-    full = resolve_name(name, aliases or {})
-    provider, _, model = full.partition(":")
+    provider, _, model = name.partition(":")
     if provider == "local" or not provider or not model.strip():
-        if full == NAME:
+        if name == NAME:
             return MiniLMEmbedder()
         raise ConfigError(
-            f"{full!r} is not the name of an embedder; expected {NAME!r}, 'provider:model' (such as "
+            f"{name!r} is not the name of an embedder; expected {NAME!r}, 'provider:model' (such as "
             f"'openai:text-embedding-3-small') or {NO_EMBEDDER!r}."
         )
-    return ProviderEmbedder(full)
+    return ProviderEmbedder(name)
 
 
 def unit_rows(source: str, vectors: Any, count: int) -> list[list[float] | None]:
@@ -188,7 +187,9 @@ class ProviderEmbedder:
     async def _embed(self, texts: list[str]) -> Sequence[Any]:
         from pydantic_ai import exceptions  # noqa: PLC0415 (0.3 s, on first use)
 
-        model = await self._model()
+        model = self._instance
+        if model is None:
+            model = await _embedding_models.get(self.name, self._connect)
         try:
             result = await model.embed(texts, input_type="document", settings={"truncate": True})
         except exceptions.AgentRunError as error:
@@ -196,11 +197,6 @@ class ProviderEmbedder:
         except exceptions.UserError as error:
             raise ConfigError(f"{self.name}: {error}") from error
         return result.embeddings
-
-    async def _model(self) -> EmbeddingModel:
-        if self._instance is not None:
-            return self._instance
-        return await _embedding_models.get(self.name, self._connect)
 
     def _connect(self) -> tuple[EmbeddingModel, Provider[Any]]:
         connected, self._fresh = self._fresh or _embedding_model_named(self.name), None
