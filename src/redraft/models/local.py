@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -32,7 +32,7 @@ from redraft.text.replies import parsed_of
 from redraft.types import TokenUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from redraft.protocols import ChatRequest, TextListener
 
@@ -453,7 +453,10 @@ class PackagedWeights:
             return target
         parts = self._part_files()
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(target.with_suffix(".lock")):
+        lock = target.with_suffix(".lock")
+        check_regular(lock)
+        with lock.open("w") as file:
+            flock(file.fileno())
             if not _has_size(target, self.bytes):
                 self._join(parts, target)
         return target
@@ -582,11 +585,3 @@ def weights_of(source: str | Path) -> PackagedWeights | WeightsFile:
 
 def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
-
-
-@contextmanager
-def _locked(path: Path) -> Generator[None]:
-    check_regular(path)
-    with path.open("w") as file:
-        flock(file.fileno())
-        yield
