@@ -204,7 +204,7 @@ class _Engine:
         """Return the unit vector of a text, None if it is not in English; blocks."""
         if not self._pieces.reads(text):
             return None
-        numpy = self._numpy
+        numpy: Any = import_module("numpy")
         ids = numpy.array([self._pieces(text, LONGEST)], dtype=numpy.int64)
         (states,) = self._session.run(
             None,
@@ -216,10 +216,6 @@ class _Engine:
         )
         mean = states[0].mean(axis=0, dtype=numpy.float64)
         return (mean / numpy.linalg.norm(mean)).tolist()
-
-    @cached_property
-    def _numpy(self) -> Any:
-        return import_module("numpy")
 
     @cached_property
     def _pieces(self) -> WordPiece:
