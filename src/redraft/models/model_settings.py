@@ -69,12 +69,18 @@ def checked_settings(settings: Any, model: ChatModel) -> dict[str, Any]:
     return chosen
 
 
+def innermost(model: Model) -> Model:
+    """The model inside the wrappers of Pydantic AI."""
+    while (inner := getattr(model, "wrapped", None)) is not None:
+        model = inner
+    return model
+
+
 def settings_taken_by(model: Model) -> frozenset[str]:
     """The names of the settings that a model of Pydantic AI accepts, common and provider-specific."""
     from pydantic_ai.settings import ModelSettings  # noqa: PLC0415 (loaded by now)
 
-    while (inner := getattr(model, "wrapped", None)) is not None:
-        model = inner
+    model = innermost(model)
     names = frozenset(ModelSettings.__annotations__)
     for module in {kind.__module__ for kind in type(model).__mro__}:
         for thing in vars(sys.modules[module]).values():

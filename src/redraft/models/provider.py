@@ -7,6 +7,7 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -19,7 +20,7 @@ from redraft._validation import checked_price
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED, alternatives_of
-from redraft.models.model_settings import settings_taken_by
+from redraft.models.model_settings import innermost, settings_taken_by
 from redraft.models.response import answered, no_answer, readable, reading, why_empty
 from redraft.protocols import ChatReply
 from redraft.settings import load_settings
@@ -139,7 +140,7 @@ class ProviderModel:
                 f"The model {self.name!r} can't be pickled, since it was given as an object, whose client is "
                 "open; give its name instead."
             )
-        return _unpickled, (self.name, self._price)
+        return partial(ProviderModel, price=self._price), (self.name,)
 
     @property
     def has_logprobs(self) -> bool:
@@ -238,10 +239,6 @@ class ProviderModel:
         )
 
 
-def _unpickled(name: str, price: tuple[float, float] | None) -> ProviderModel:
-    return ProviderModel(name, price=price)
-
-
 @contextmanager
 def provider_errors(name: str, model: Model) -> Generator[None]:
     """Turn errors of Pydantic AI and of a provider's client into `ModelError` and `ConfigError`."""
@@ -273,7 +270,7 @@ async def _with_schema(
     if server in _without_schemas or (request.schema_in_prompt and not _takes_schema(model)):
         return await send(model, in_prompt, None)
     try:
-        return await send(model, request, _parameters(model, request))
+        return await send(model, request, _parameters(model, request.schema))
     except ModelError as error:
         if not _may_refuse_schema(error):
             raise
@@ -316,8 +313,7 @@ ASK_FOR_JSON = "Reply with one JSON value, and nothing else, that fits this JSON
 
 def _takes_temperature(model: Model) -> bool:
     """Whether a model accepts a temperature; if not, Pydantic AI leaves it out with a warning."""
-    while (inner := getattr(model, "wrapped", None)) is not None:
-        model = inner
+    model = innermost(model)
     profile: dict[str, Any] = {**model.profile}
     if "temperature" in model.unsupported_settings:
         return False
@@ -733,15 +729,13 @@ def messages_of(request: ChatRequest) -> list[ModelMessage]:
     return history
 
 
-def _parameters(model: Model, request: ChatRequest) -> ModelRequestParameters | None:
-    if request.schema is None:
-        return None
+def _parameters(model: Model, schema: Mapping[str, Any]) -> ModelRequestParameters:
     from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415 (loaded by now)
     from pydantic_ai.output import OutputObjectDefinition  # noqa: PLC0415 (loaded by now)
 
     return ModelRequestParameters(
         output_mode="native" if _takes_schema(model) else "prompted",
-        output_object=OutputObjectDefinition(dict(request.schema), name="reply"),
+        output_object=OutputObjectDefinition(dict(schema), name="reply"),
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from redraft._thoughts import without_blank_start, without_thoughts
 from redraft._validation import MOST, named_error
 from redraft.errors import ModelError, unusable_reply
+from redraft.models.model_settings import innermost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
@@ -457,14 +458,12 @@ def _repair_google(reply: Any) -> None:
     for candidate in reply.candidates or ():
         if candidate.content is not None and candidate.content.parts:
             parts: list[Any] = candidate.content.parts
-            candidate.content.parts = [part for part in parts if _holds_anything(part)]
+            candidate.content.parts = [
+                part for part in parts if any(value is not None for value in vars(part).values())
+            ]
     counts = cast("dict[str, Any]", vars(reply.usage_metadata) if reply.usage_metadata is not None else {})
     if any(isinstance(tokens, int) and tokens < 0 for tokens in counts.values()):
         reply.usage_metadata = None
-
-
-def _holds_anything(part: object) -> bool:
-    return any(value is not None for value in vars(part).values())
 
 
 # Answers.
@@ -570,9 +569,7 @@ def reading(name: str, model: Model) -> Generator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        while (inner := getattr(model, "wrapped", None)) is not None:
-            model = inner
-        if type(model).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
+        if type(innermost(model)).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
             raise  # a bug in the caller's own function
         raise ModelError(
             f"{name} sent a reply that cannot be read ({named_error(error)}).",
