@@ -362,7 +362,9 @@ async def _run_child(command: Command, order: Order, environment: Mapping[str, s
 
 async def _listen(process: Process, files: Sequence[FileIO], command: Command, nonce: str) -> _ChildEnd:
     def kill() -> None:
-        _kill(process)
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     stdout = _Pipe(command.output_limit, command.output_kept, kill, command.begins.encode())
     stderr = _Pipe(command.output_limit, command.output_kept, kill)
@@ -468,12 +470,6 @@ class _Pipe(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
         if not self.closed.done():
             self.closed.set_result(None)
-
-
-def _kill(process: Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 # --- after the run ---
