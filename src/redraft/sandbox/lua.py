@@ -159,7 +159,9 @@ class _Tables:
             if value[key] is None:
                 self._count(key)
                 items.append((key, None))
-        if kind != "object" and _are_indices([key for key, _ in items]):
+        keys = [key for key, _ in items]
+        are_indices = all(map(_is_index, keys)) and sorted(keys) == list(range(1, len(keys) + 1))
+        if kind != "object" and are_indices:
             return [item for _, item in sorted(items, key=itemgetter(0))]
         if kind == "array":
             raise NotJsonError("contains an array whose keys are not 1 to n")
@@ -170,10 +172,6 @@ class _Tables:
         self._left -= len(value) + 2 if isinstance(value, str) else 1
         if self._left < 0:
             raise NotJsonError(f"is too large: the limit is {self._limit:,} characters of JSON")
-
-
-def _are_indices(keys: list[Any]) -> bool:
-    return all(map(_is_index, keys)) and sorted(keys) == list(range(1, len(keys) + 1))
 
 
 def _is_index(key: Any) -> bool:
