@@ -284,7 +284,10 @@ def mcp(
     if find_spec("mcp") is None:
         raise MissingExtraError("The MCP server", "mcp")
     if folder is not None:
-        _work_in(folder)
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise ConfigError(f"The folder {str(folder)!r} can't be used: {error.strerror}.") from error
     from redraft.integrations.hook_settings import HookOptions
     from redraft.integrations.mcp import CRITERIA, ProjectTools, path_in_project, serve_http, serve_stdio
 
@@ -316,10 +319,3 @@ def mcp(
         run_async(serve_http(tools, Keys(chosen, browsers=False), port, announce))
     except KeyboardInterrupt:  # the normal end: uvicorn raises it again once all is closed
         return
-
-
-def _work_in(folder: Path) -> None:
-    try:
-        os.chdir(folder)
-    except OSError as error:
-        raise ConfigError(f"The folder {str(folder)!r} can't be used: {error.strerror}.") from error
