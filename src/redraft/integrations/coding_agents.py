@@ -54,7 +54,7 @@ class CodingAgent:
 
     def event(self, payload: Mapping[str, Any]) -> HookEvent:
         """Read an event."""
-        name = _text(payload, "hook_event_name")
+        name, arguments = _text(payload, "hook_event_name"), payload.get("tool_input")
         return HookEvent(
             name,
             _text(payload, "session_id"),
@@ -65,7 +65,7 @@ class CodingAgent:
             is_continued=payload.get("stop_hook_active") is True,
             forgot=name == "SessionStart" and _text(payload, "source") != "resume",
             tool=_text(payload, "tool_name"),
-            arguments=_object(payload, "tool_input"),
+            arguments=cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {},
             transcript=_text(payload, "transcript_path"),
         )
 
@@ -201,11 +201,6 @@ AGENTS = {
 
 def _has_command(entry: Any, matches: Callable[[str], bool]) -> bool:
     return isinstance(entry, dict) and matches(str(cast("dict[str, Any]", entry).get("command")))
-
-
-def _object(payload: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = payload.get(key)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _text(payload: Mapping[str, Any], key: str) -> str:
