@@ -113,7 +113,8 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     session.judged, session.is_blocked = digest, bool(verdict.critique)
     versions = session.current.versions
     strategy = "revise" if versions else "draft"
-    version = ReflectionVersion(len(versions) + 1, _joined(texts), evaluation, strategy=strategy)
+    output = "\n".join(f"{name}\n{text}" if name else text for name, text in texts.items())
+    version = ReflectionVersion(len(versions) + 1, output, evaluation, strategy=strategy)
     versions.append(to_record(version))
     sessions.save(session)
     return verdict
@@ -160,7 +161,8 @@ def _verdict(session: CodingSession, options: HookOptions, evaluation: Reflectio
     if repeats or session.blocks >= options.blocks:
         rounds = f" after {counted(session.blocks, 'round')}" if session.blocks else ""
         why = ", and the critique is the same as before" if repeats else rounds
-        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {_first(visible)}")
+        first = in_one_line(visible.issues[0] if visible.issues else "not good enough")
+        return Verdict(note=f"The criteria in {options.criteria} are not met{why}: {first}")
     session.blocks += 1
     return Verdict(
         f"This does not meet the criteria of the project ({options.criteria}; check {session.blocks} of "
@@ -188,10 +190,6 @@ def _unjudged(evaluation: ReflectionEvaluation) -> str:
     return f"{', '.join(map(repr, evaluation.unjudged))}: {why or 'not judged'}"
 
 
-def _first(evaluation: ReflectionEvaluation) -> str:
-    return in_one_line(evaluation.issues[0] if evaluation.issues else "not good enough")
-
-
 def _subject(standard: Standard, event: HookEvent, session: CodingSession) -> ChangedTexts:
     """The texts to judge, by file name; the diff and the answer have the name ''."""
     options = standard.options
@@ -201,10 +199,6 @@ def _subject(standard: Standard, event: HookEvent, session: CodingSession) -> Ch
         return ChangedTexts({"": event.answer})
     tree = _work_tree(standard, event.folder)
     return tree.files(session.baseline) if options.subject == "files" else tree.diff(session.baseline)
-
-
-def _joined(texts: Mapping[str, str]) -> str:
-    return "\n".join(f"{name}\n{text}" if name else text for name, text in texts.items())
 
 
 def _work_tree(standard: Standard, where: str) -> WorkTree:
