@@ -63,8 +63,11 @@ def answer(command: str, words: Sequence[str]) -> int:
         _give_way(agent, "Interrupted")
         return 130
     except BaseException as error:  # noqa: BLE001 (no failure may block, a check that calls sys.exit(2) included)
+        why = str(error) or type(error).__name__
+        if isinstance(error, SystemExit):
+            why = f"A check ended the program with sys.exit({error.code!r:.100})"
         # The hook runs before every action, and a notice each time would only repeat itself.
-        reply = _give_way(None if command == "before" else agent, _described(error))
+        reply = _give_way(None if command == "before" else agent, why)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     if reply:
@@ -213,12 +216,6 @@ def _timeout(command: str) -> float:
     from redraft.integrations.hook_sessions import Sessions  # noqa: PLC0415 (see `_ANSWERS`)
 
     return Standard(Sessions(), for_agent=command in {"stop", "end"}).options.timeout
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"A check ended the program with sys.exit({error.code!r:.100})"
-    return str(error) or type(error).__name__
 
 
 def _give_way(agent: CodingAgent | None, why: str) -> dict[str, Any]:
