@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib.metadata import version
@@ -277,7 +277,7 @@ class ProjectTools:
     async def rate_lesson(self, lesson_id: Name, helped: bool) -> RatedLesson:
         """Say whether a lesson that you were given helped or hurt."""
         required_project_store("ratings")
-        async with self._library() as library:
+        async with aclosing(LessonLibrary()) as library:
             entry = await asyncio.to_thread(library.resolve, lesson_id)
             await library.rate(entry.id, helped=helped)
             counters = await library.lessons_of(entry.id).counters(entry.id)
@@ -456,14 +456,6 @@ class ProjectTools:
         if self._lessons is None:
             self._lessons = Lessons(agent=self.agent, auto=False)
         return self._lessons
-
-    @asynccontextmanager
-    async def _library(self) -> AsyncGenerator[LessonLibrary]:
-        library = LessonLibrary()
-        try:
-            yield library
-        finally:
-            await library.aclose()
 
     async def _attempt(self, attempt_id: str) -> dict[str, Any]:
         record = await required_project_store("attempts").get(ATTEMPT, attempt_id) if attempt_id else None
