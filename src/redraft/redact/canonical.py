@@ -23,7 +23,11 @@ WITHHELD = "\x01"
 
 def canonical(text: str) -> View:
     """Undo the disguises of a text; a mark becomes one character that no finder matches."""
-    plain = text if text.isascii() else _folded(text)
+    plain = text
+    if not text.isascii():
+        # Replacing letter by letter is quicker than a pattern: a text has few different letters to fold.
+        for letter in _folds().keys() & set(text):
+            plain = plain.replace(letter, _folds()[letter])
     root = View(text)
     # One letter for one letter, so that positions stay the same.
     view = root if plain == text else View(plain, root, [0], [(0, len(text))])
@@ -182,13 +186,6 @@ def _folds() -> dict[str, str]:
                 folds[letter] = plain
     likes = {**_LOOK_ALIKE, " ": _SPACES, "\n": "\u2028\u2029"}
     return folds | {like: plain for plain, all_like in likes.items() for like in all_like}
-
-
-def _folded(text: str) -> str:
-    # Replacing letter by letter is quicker than a pattern: a text has few different letters to fold.
-    for letter in _folds().keys() & set(text):
-        text = text.replace(letter, _folds()[letter])
-    return text
 
 
 def _undisguised(match: re.Match[str]) -> str:
