@@ -103,7 +103,8 @@ def _field(key: Any, fields: Mapping[Any, Any], redact: Redact, other: Callable[
     name, value = str(key), fields[key]
     if key in _VALUES:  # {"name": "API_KEY", "value": "..."}
         name = next((fields[name] for name in _NAMES if isinstance(fields.get(name), str)), name)
-    if strength_of(name) > Strength.WEAK and not _is_schema(value):
+    is_schema = isinstance(value, dict) and bool(_SCHEMA.intersection(cast("dict[str, Any]", value)))
+    if strength_of(name) > Strength.WEAK and not is_schema:
         return _withheld(value, name)
     if isinstance(value, str) and len(value) <= _LONGEST_FIELD and _DESCRIPTIVE_KEY.search(name):
         labelled = redact(f"{name}: {value}")
@@ -124,7 +125,3 @@ def _withheld(value: Any, name: str) -> Any:
     if isinstance(value, float) or value in (0, 1):  # a criterion may be named `password`
         return value
     return value if value is None or isinstance(value, bool) or is_count else mark(kind_of(name))
-
-
-def _is_schema(value: Any) -> bool:
-    return isinstance(value, dict) and bool(_SCHEMA.intersection(cast("dict[str, Any]", value)))
