@@ -23,7 +23,10 @@ def translations(text: str) -> Iterator[tuple[int, int, str]]:
         first, last = match.span()
         start = place + len(data[at:first].decode())
         end = start + len(data[first:last].decode())
-        word = words.get(_key(plain[start:end])) or _inflected(words, _key(plain[start:end]))
+        key = _key(plain[start:end])
+        # An inflected word is known by its longest beginning in the glossary.
+        stems = (key[:size] for size in range(len(key), 2, -1) if key[:size] in words)
+        word = words.get(key) or words.get(next(stems, ""))
         if word is not None and word.is_word_at(text, start, end):
             yield start, end, _spaced(text, start, end, word.english)
             at, place = last, end
@@ -102,10 +105,6 @@ def _glossary() -> tuple[Any, dict[str, _Word]]:
     options.never_capture = True
     options.max_mem = 64 << 20
     return engine.compile("|".join(sorted(sources)).encode(), options), words
-
-
-def _inflected(words: dict[str, _Word], key: str) -> _Word | None:
-    return next((words[key[:size]] for size in range(len(key), 2, -1) if key[:size] in words), None)
 
 
 def _key(text: str) -> str:
