@@ -43,7 +43,9 @@ def find_personal(view: View) -> Iterator[Finding]:
             value = text[start:end]
             if pattern is _LIVES and IDEOGRAPH in view.plain[start:end] and not _DISTRICTS.search(value):
                 continue
-            if not is_placeholder(value) and (kind is not Kind.PHONE or _is_phone(value)):
+            if not is_placeholder(value) and (
+                kind is not Kind.PHONE or (sum(char.isdigit() for char in value) in _PHONE_DIGITS)
+            ):
                 yield Finding(start, end, kind)
     for start, end in spans(_RECORD, view.data):
         if _is_record_number(text[start:end], text[max(0, start - _NEAR) : start]):
@@ -175,10 +177,6 @@ def _iban(text: str, start: int, end: int) -> Finding | None:
         if is_iban(text[start:last]):
             return Finding(start, last, Kind.ACCOUNT)
     return None
-
-
-def _is_phone(text: str) -> bool:
-    return sum(char.isdigit() for char in text) in _PHONE_DIGITS
 
 
 # --- the patterns, in Latin-1 and the syntax of RE2 ---
