@@ -58,7 +58,7 @@ def is_wordy(value: str) -> bool:
         return False
     single = sum(len(part) == 1 for part in letters)
     if digits == 0 and single == 0:
-        return all(_has_vowel(part) for part in letters if len(part) > _ABBREVIATION)
+        return not any(_VOWELS.isdisjoint(part) for part in letters if len(part) > _ABBREVIATION)
     return single <= len(letters) // 3 and digits <= 1 and _NUMBERED.fullmatch(value) is not None
 
 
@@ -95,6 +95,7 @@ def looks_random(value: str) -> bool:
 
 _LONGEST_WORDS = 200
 _ABBREVIATION = 4
+_VOWELS = frozenset("aeiouyAEIOUY")
 _SHORTEST_RANDOM = 12
 _SHORTEST_MADE_UP = 6
 _LONG_RANDOM = 20
@@ -147,7 +148,3 @@ _SIGN = re.compile(r"[!@#$%^&*?~+=]")
 _DATE_OR_NUMBER = re.compile(r"[\d.,:/TZ+\-_xX%$ ]+(?:[a-zA-Z]{1,3})?")
 _NUMBERED = re.compile(r"[A-Za-z]+(?:[-_.][A-Za-z]+)*[-_.]?v?\d{1,2}(?:[-_.](?:\d{1,2}|[A-Za-z]+))*")
 _TRANSITION = re.compile(r"(?<=[a-z])[A-Z\d]|(?<=[A-Z])\d|(?<=\d)[A-Za-z]|(?<=[A-Z]{2})[a-z]")
-
-
-def _has_vowel(part: str) -> bool:
-    return any(char in "aeiouyAEIOUY" for char in part)
