@@ -165,17 +165,16 @@ class Redactor:
         """The findings from left to right, without overlaps; adds the names among them to `names`."""
         view = canonical(text)
         layers = (view, *unescaped(view))
-        findings = [finding for layer in layers for finding in _in_text(layer, self._find_in(layer))]
+        findings: list[Finding] = []
+        for layer in layers:
+            findings += _in_text(layer, find_secrets(layer, self._secrets))
+            findings += _in_text(layer, self._allowed.spare(layer, self._find_names_in(layer)))
         names |= {text[finding.start : finding.end] for finding in findings if finding.kind is Kind.NAME}
         if names:
             named = _finder(frozenset(names))
             for layer in layers:
                 findings += _in_text(layer, self._allowed.spare(layer, named.find(layer)))
         return _merged(findings)
-
-    def _find_in(self, view: View) -> Iterator[Finding]:
-        yield from find_secrets(view, self._secrets)
-        yield from self._allowed.spare(view, self._find_names_in(view))
 
     def _find_names_in(self, view: View) -> Iterator[Finding]:
         """Yield personal data and internal names."""
@@ -210,9 +209,7 @@ def redact_record(
     return walk(clean, cached(withhold))
 
 
-@lru_cache(maxsize=64)
-def _finder(names: frozenset[str]) -> NamesInRecord:
-    return NamesInRecord(names)
+_finder = lru_cache(maxsize=64)(NamesInRecord)
 
 
 def _in_text(layer: View, findings: Iterable[Finding]) -> list[Finding]:
