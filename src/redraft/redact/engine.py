@@ -41,15 +41,15 @@ def _alternatives(sources: tuple[str, ...]) -> str:
     return "|".join(f"(?:{source})" for source in sources)
 
 
-def matches(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[Any]:
+def matches(source: str, data: bytes) -> Iterator[Any]:
     """Yield the matches of a pattern from left to right."""
-    return compiled(source).finditer(data, start, end)
+    return compiled(source).finditer(data)
 
 
-def spans(source: str, data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+def spans(source: str, data: bytes) -> Iterator[tuple[int, int]]:
     """Yield the span of each match: of the first group that took part, or of the whole."""
     groups = _groups(source)
-    for match in matches(source, data, start, end):
+    for match in matches(source, data):
         yield next((match.span(group) for group in groups if match.start(group) >= 0), match.span())
 
 
@@ -58,9 +58,9 @@ def _groups(source: str) -> range:
     return range(1, compiled(source).groups + 1)  # RE2 counts them anew each time
 
 
-def match_at(source: str, data: bytes, start: int, end: int | None = None) -> Any:
+def match_at(source: str, data: bytes, start: int) -> Any:
     """Match a pattern at `start`; None if it does not match there."""
-    return compiled(source).match(data, start, end)
+    return compiled(source).match(data, start)
 
 
 def match_bounded(source: str, data: bytes, start: int) -> re.Match[bytes] | None:
