@@ -552,6 +552,13 @@ class StepBudget:
             self.outer.known_usd += usage.cost_usd or 0.0
             self.outer.count_reported(kind, usage)
 
+    def count_replayed(self, usage: TokenUsage) -> None:
+        """Count the calls of a replayed part of the step, here and in the budgets around it."""
+        self.used += usage
+        self.known_usd += usage.cost_usd or 0.0
+        if self.outer is not None:
+            self.outer.count_replayed(usage)
+
     def _refuse_reported(self, reason: ConvergenceReason, needed: float, left: float) -> UnfinishedError:
         """The error for a call of a function that would take more than is left."""
         is_cost = reason is ConvergenceReason.COST_BUDGET

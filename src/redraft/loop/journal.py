@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.redact.log import logger
 from redraft.stores.base import FencedStore, Record, Store, reading
 from redraft.stores.location import project_store
-from redraft.types import ConvergenceReason
+from redraft.types import NOTHING_USED, ConvergenceReason, TokenUsage
 
 if TYPE_CHECKING:
     from redraft.loop.record import Status
@@ -142,6 +142,8 @@ class Journalled:
         """Step results that are stored only as text, so that the run can't be resumed after them."""
         self.failures = Counter[str]()
         """How often the step at a place has failed before, in a run that was resumed after that."""
+        self.void_usage = NOTHING_USED
+        """The usage of calls that were paid for in steps that failed, and that are not replayed."""
         self._under_way = 0
         self._worked_before = 0.0
         self._working_since: float | None = None
@@ -180,8 +182,7 @@ class Journalled:
             record.started_at = before.started_at
             if before.status != "waiting":  # a run that waits for a person has no failed step
                 await self._reopen()
-            void = await self.store.find(VOID, prefix=f"{self.run_id}/")
-            self.failures.update(record.key.partition("/")[2].rpartition("~")[0] for record in void)
+            self._count_void(await self.store.find(VOID, prefix=f"{self.run_id}/"))
             await self._put(record.stored())
         except StoreError as error:
             if self.resumes:
@@ -316,6 +317,16 @@ class Journalled:
         if reason == ConvergenceReason.TIME_BUDGET:
             # On resume, ignore a time limit that already fired.
             self._worked_before = _time_worked(recorded)
+
+    def _count_void(self, records: Sequence[Record]) -> None:
+        """Count the failures of earlier attempts, and the usage of calls that only these attempts made."""
+        void = [(record.key.partition("/")[2].rpartition("~")[0], record.data) for record in records]
+        self.failures.update(place for place, _ in void)
+        enclosing = {outer for place, _ in void for outer in _enclosing_places(place)}
+        for place, data in void:
+            result = data.get("result")
+            if place not in enclosing and isinstance(result, dict) and "usage" in result:
+                self.void_usage += from_record(TokenUsage, result["usage"])
 
     async def _look_up(self, place: str) -> StepData | None:
         if not self.resumes:

@@ -13,11 +13,12 @@ from redraft import _telemetry
 from redraft._steps import Retry, direct, step_context, step_scope
 from redraft._tokens import ROLES as WRITES
 from redraft._tokens import VersionText
+from redraft.errors import RedraftError
 from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget
 from redraft.loop.event_log import ignore
 from redraft.redact.log import logger
-from redraft.types import NOTHING_USED, Draft
+from redraft.types import NOTHING_USED, Draft, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from redraft.loop.journal import Journalled
     from redraft.loop.output_type import OutputType
     from redraft.protocols import RunContext, Step
-    from redraft.types import TokenUsage
 
 R = TypeVar("R")
 
@@ -209,7 +209,41 @@ async def _bounded(
                 journal.budget_state = tally.state()
 
     try:
-        return await budget.bounding(recorded(name, returns, effect, *args))
+        work = partial(recorded, name, returns)
+        return await budget.bounding(counting_replay(budget.outer, work, effect, *args))
     finally:
         if journal is not None and journal.budget_state:
             tally.restore(journal.budget_state)
+
+
+async def counting_replay(
+    budget: StepBudget | None,
+    work: Callable[..., Awaitable[R]],
+    fn: Callable[..., Awaitable[R]],
+    /,
+    *args: Any,
+) -> R:
+    """Carry out a step by `work(fn, *args)`; if it is replayed, its usage counts in the budget around it.
+
+    The calls of a step that is carried out count by themselves.
+    """
+    if budget is None:
+        return await work(fn, *args)
+    is_replayed, used = True, None
+
+    async def effect(*args: Any) -> R:
+        nonlocal is_replayed
+        is_replayed = False
+        return await fn(*args)
+
+    try:
+        result = await work(effect, *args)
+        used = getattr(result, "usage", None)
+    except RedraftError as error:
+        used = error.usage
+        raise
+    else:
+        return result
+    finally:
+        if is_replayed and isinstance(used, TokenUsage):
+            budget.count_replayed(used)

@@ -172,11 +172,8 @@ async def _step_of(task: PlainTask, resources: Resources) -> tuple[Step, TokenUs
             break
         earlier += from_record(RunRecord, stored.data).usage
         step = journalled_step(resources.keep, None, PlainTask(f"{task.description} ~{number + 1}"))
-    budget = enclosing_budget()
-    while budget is not None:
-        budget.used += earlier
-        budget.known_usd += earlier.cost_usd or 0.0
-        budget = budget.outer
+    if (budget := enclosing_budget()) is not None:
+        budget.count_replayed(earlier)
     return step, earlier
 
 

@@ -34,7 +34,7 @@ from redraft.errors import (
 from redraft.events import Event
 from redraft.loop.budget import NO_BUDGET, OPTIONS, Budget, StepBudget, Tally, enclosing_budget
 from redraft.loop.journal import TRY
-from redraft.loop.steps import Steps
+from redraft.loop.steps import Steps, counting_replay
 from redraft.protocols import Step
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced, templates_in
@@ -113,6 +113,8 @@ class WorkflowRun:
 
     async def _run(self) -> WorkflowResult:
         tally, at = self._tally, 0
+        if self.journal is not None:
+            tally.add("nodes", self.journal.void_usage)
         waiting: tuple[Approval, ...] = ()
         try:
             while at < len(self.spec.nodes):
@@ -327,8 +329,9 @@ class NodeRunner:
         async def wait(seconds: float) -> None:
             await step("wait", NoneType, asyncio.sleep, seconds)
 
+        work = partial(step, TRY, ActionResult)
         result = await retry.run(
-            step, TRY, ActionResult, self._in_time, scope, on_failure=next_wait, sleep=wait
+            counting_replay, enclosing_budget(), work, self._in_time, scope, on_failure=next_wait, sleep=wait
         )
         return ActionResult(result.value, used + result.usage)
 
@@ -392,7 +395,8 @@ class Items:
                     return
                 run = partial(effect, scope.for_item(item, index))
                 try:
-                    self.results[index] = await step(_item_step(index, item), ActionResult, run)
+                    work_item = partial(step, _item_step(index, item), ActionResult)
+                    self.results[index] = await counting_replay(enclosing_budget(), work_item, run)
                 except WaitingForAnswer as waiting:
                     self.waiting.append(waiting)
                 except Exception as error:  # noqa: BLE001 (`on_error` applies to any error)
