@@ -553,7 +553,12 @@ class StepBudget:
             self.outer.count_reported(kind, usage)
 
     def count_replayed(self, usage: TokenUsage) -> None:
-        """Count the calls of a replayed part of the step, here and in the budgets around it."""
+        """Count the calls of a replayed part of the step, here and in the budgets around it.
+
+        A budget that several runs share has counted them already.
+        """
+        if self.tally.suspends:
+            return
         self.used += usage
         self.known_usd += usage.cost_usd or 0.0
         if self.outer is not None:
