@@ -239,6 +239,13 @@ FILES = {
         params(GENERATOR + "evaluator: {type: shema}"), 7, "n", "with.evaluator.type", "'schema', 'llm' or 'custom'",
     ),
     "evaluator without a schema": (params(GENERATOR + "evaluator: {type: schema}"), 7, "n", "with.evaluator", "needs 'schema'"),
+    "a threshold of a schema": (
+        params(GENERATOR + "evaluator: {type: schema, schema: {}, threshold: 0.5}"), 7, "n", "with.evaluator", "'threshold' is not for",
+    ),
+    "examples for code": (
+        params(GENERATOR + "evaluator: {type: custom, run: return True, examples: [{input: a, output: b}]}"),
+        7, "n", "with.evaluator", "'examples' is not for an evaluator of the type 'custom'",
+    ),
     "samples of what is no model": (
         params(GENERATOR + "evaluator: {type: schema, schema: {}, judge_samples: 3}"), 7, "n", "with.evaluator", "'judge_samples' is not for",
     ),

@@ -222,7 +222,9 @@ def _conditions_of_evaluator(key: str, default: str | None = None) -> Iterator[C
     for kind, needed in NEEDED_BY_EVALUATOR.items():
         forbidden = [other for other in NEEDED_BY_EVALUATOR.values() if other != needed]
         if kind != "llm":
-            forbidden += ["judge_samples", "judge_margin"]
+            forbidden += ["examples", "judge_samples", "judge_margin"]
+        if kind == "schema":  # it is valid or not, whatever its score
+            forbidden += ["threshold", "score_max"]
         is_kind = {"properties": {key: {"const": kind}}, "required": [] if kind == default else [key]}
         with_needed = {"if": is_kind, "then": {"required": [needed]}}
         yield Condition(with_needed, f"an evaluator of the type {kind!r} needs {needed!r}")
