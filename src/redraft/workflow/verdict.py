@@ -203,8 +203,9 @@ class Judge:
     def _read(self, value: Any) -> ReflectionEvaluation:
         """Read the verdict of code or a model: a bool, a number, or an object with `valid` or `score`.
 
-        An object may also have `reason`, `errors` and `suggestions`. Without `valid`, the output is valid if
-        the score reaches the threshold. Raises `OutputError` for any other value.
+        A bool or a number may come in a list with its reason: JSON has no tuples. An object may also have
+        `reason`, `errors` and `suggestions`. Without `valid`, the output is valid if the score reaches the
+        threshold. Raises `OutputError` for any other value.
         """
         errors: list[Any] = []
         if isinstance(value, Mapping):
@@ -212,6 +213,8 @@ class Judge:
             listed = fields.pop("errors", None)
             errors = cast("list[Any]", listed) if isinstance(listed, list) else [listed] if listed else []
             value = fields
+        elif isinstance(value, list):
+            value = tuple(cast("list[Any]", value))
         read = evaluation_of(value, self.evaluator.threshold, self.evaluator.score_max)
         if read.overall_score is None:
             raise OutputError(f"the verdict {short_repr(value)} has no score")
