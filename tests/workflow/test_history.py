@@ -166,6 +166,30 @@ def test_a_loop_that_raised_runs_again_in_a_resumed_workflow(tmp_path, nodes, re
     assert left == []
 
 
+@pytest.mark.parametrize("deleted", range(3))
+def test_a_resumed_workflow_that_was_killed_while_it_reopened_its_node_reopens_it_again(deleted):
+    class Store(MemoryStore):
+        left = 99
+
+        async def delete(self, kind, key, /):
+            self.left -= 1
+            if self.left < 0:
+                raise asyncio.CancelledError
+            return await super().delete(kind, key)
+
+    replies, store = ["before", "good", "bad", "bad", "good"], Store()
+    nodes = RAISING % "\n  map: [1, 2]\n  concurrency: 1"
+    made, _, model = kept(store, replies=replies, text=f"nodes:{nodes}")
+    with pytest.raises(ReflectionFailedError):
+        made.run_sync(run_id="w")
+    store.left = deleted
+    with suppress(asyncio.CancelledError):
+        made.run_sync(run_id="w")
+    store.left = 99
+    assert made.run_sync(run_id="w").status == "finished"
+    assert len(model.requests) == len(replies)
+
+
 def test_a_loop_whose_judge_failed_goes_on_with_its_drafts_in_a_resumed_workflow():
     text = RAISING % ""
     text = text.replace(

@@ -180,6 +180,7 @@ class Journalled:
             if before.status == "finished":
                 return before
             record.started_at = before.started_at
+            await self._delete_void()
             if before.status != "waiting":  # a run that waits for a person has no failed step
                 await self._reopen()
             self._count_void(await self.store.find(VOID, prefix=f"{self.run_id}/"))
@@ -308,15 +309,28 @@ class Journalled:
             if place in failed or not enclosing.issuperset(failed & {*_enclosing_places(place)})
         ]
         observations = [place for place in places if place.split("/")[0] in observed]
-        for place in (last, *repeated, *observations):
+        repeated = [last, *repeated, *observations]
+        found = [await self.store.get(STEP, f"{self.run_id}/{place}") for place in repeated]
+        records = [record for record in found if record is not None]
+        # All or none: if this process is killed while it deletes them, the next one finishes that.
+        await self.store.put_all(
+            [replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}") for record in records]
+        )
+        for record in records:
+            await self.store.delete(STEP, record.key)
+        for place in repeated:
             del recorded[place]
-            key = f"{self.run_id}/{place}"
-            if (record := await self.store.get(STEP, key)) is not None:
-                await self.store.put(replace(record, kind=VOID, key=f"{key}~{record.updated_at}"))
-                await self.store.delete(STEP, key)
         if reason == ConvergenceReason.TIME_BUDGET:
             # On resume, ignore a time limit that already fired.
             self._worked_before = _time_worked(recorded)
+
+    async def _delete_void(self) -> None:
+        """Delete the steps that are void already, after a kill between the two writes."""
+        for void in await self.store.find(VOID, prefix=f"{self.run_id}/"):
+            key, _, updated_at = void.key.rpartition("~")
+            step = await self.store.get(STEP, key)
+            if step is not None and str(step.updated_at) == updated_at:
+                await self.store.delete(STEP, key)
 
     def _count_void(self, records: Sequence[Record]) -> None:
         """Count the failures of earlier attempts, and the usage of calls that only these attempts made."""
