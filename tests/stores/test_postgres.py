@@ -10,10 +10,12 @@ import pytest
 
 from redraft.errors import MissingExtraError, StoreError
 from redraft.stores import postgres as module
+from redraft.stores import postgres_session
 from redraft.stores.base import Record
 from redraft.stores.postgres import LONGEST_SPACE, PostgresStore
 from redraft.stores.postgres_session import MIGRATIONS
 from redraft.stores.postgres_sql import Space, select
+from redraft.stores.run_index import CYCLE, RUN
 from support.store_faults import TESTS, note, run
 
 
@@ -64,6 +66,21 @@ def test_concurrent_puts_share_transactions(store, postgres):
         await asyncio.gather(*(store.put(note(str(number))) for number in range(200)))
         ((transactions,),) = postgres.ask("SELECT count(DISTINCT xmin::text) FROM redraft_records")
         assert transactions <= 10
+
+    asyncio.run(main())
+
+
+def test_a_write_waits_for_the_server_once_before_its_commit(store, monkeypatch):
+    waits = []
+    sync = postgres_session._sync
+    monkeypatch.setattr(postgres_session, "_sync", lambda *given: (waits.append(given), sync(*given)))
+
+    async def main():
+        for kind in ("note", CYCLE, RUN):
+            await store.put(Record(kind, "a", {}))
+            await store.put_all_if(kind, "a", {}, [Record(kind, "b", {}), Record("note", "c", {})])
+            await store.delete(kind, "a")
+        assert len(waits) == 9
 
     asyncio.run(main())
 

@@ -123,7 +123,7 @@ FROM redraft_records WHERE space = %(space)s GROUP BY kind ORDER BY kind"""
 def put(space: Space, new: NewRow, fields: list[str], connection: Connection) -> Steps[NewRow]:
     """Insert or replace a row."""
     stored = yield from _fetched(space, connection, _PUT, _values(new.row, fields))
-    return (yield from _with_index(space, new.stored(*stored[0]), connection))
+    return _with_index(space, new.stored(*stored[0]), connection)
 
 
 def put_if(
@@ -146,7 +146,7 @@ def put_if(
         held_values |= {"held_kind": held.kind, "held_key": key, "turn": turn}
         _send(space, connection, _HOLD.format(" AND ".join(parts)), held_values)
     stored = yield from _fetched(space, connection, _PUT_IF, values)
-    return (yield from _with_index(space, new.stored(*stored[0]), connection)) if stored else None
+    return _with_index(space, new.stored(*stored[0]), connection) if stored else None
 
 
 def put_if_absent(
@@ -155,7 +155,7 @@ def put_if_absent(
     """Store a row unless its key is taken; return the stored record, and whether it is the new one."""
     while True:
         if stored := (yield from _fetched(space, connection, _PUT_IF_ABSENT, _values(new.row, fields))):
-            return (yield from _with_index(space, new.stored(*stored[0]), connection)).record(), True
+            return _with_index(space, new.stored(*stored[0]), connection).record(), True
         if rows := (yield from _one(space, new.row.kind, new.row.key, connection)):
             return rows[0].intact(), False
         # Another process has deleted it in between.
@@ -167,7 +167,7 @@ def replace(
     """Store a row if the stored one has this revision and, unless it is 0, this creation time."""
     values = _values(new.row, fields) | {"revision": revision, "created_before": created_before}
     stored = yield from _fetched(space, connection, _REPLACE, values)
-    return (yield from _with_index(space, new.stored(*stored[0]), connection)) if stored else None
+    return _with_index(space, new.stored(*stored[0]), connection) if stored else None
 
 
 def get(space: Space, kind: str, key: str, connection: Connection) -> Steps[Record | None]:
@@ -182,7 +182,6 @@ def delete(space: Space, kind: str, key: str, connection: Connection) -> Steps[b
     if kind in INDEXED:
         for sql, values in removals(space.name, kind, key):
             _send(space, connection, _for_psycopg(sql), values)
-        yield
     return bool(deleted)
 
 
@@ -230,13 +229,15 @@ def _values(row: Row, fields: list[str]) -> dict[str, Any]:
     return row._asdict() | {"fields": fields}
 
 
-def _with_index(space: Space, stored: NewRow, connection: Connection) -> Steps[NewRow]:
-    """Update the run index if the kind of the row is indexed; return the row."""
+def _with_index(space: Space, stored: NewRow, connection: Connection) -> NewRow:
+    """Update the run index if the kind of the row is indexed; return the row.
+
+    These statements have no result to read, so the commit may be sent with them.
+    """
     # The record is already locked, so this can't cause a deadlock.
     if stored.row.kind in INDEXED:
         for sql, values in writes(space.name, stored.row, stored.data):
             _send(space, connection, _for_psycopg(sql), values)
-        yield
     return stored
 
 
