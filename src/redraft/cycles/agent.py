@@ -516,15 +516,16 @@ class CycleAgent:
             return
         session, now = self._sessions.current, self._clock()
         self._record.status, self._record.waits_until = status, moment_after(now, within)
-        notice = None
         if status == "waiting":
             configs = [authorize.config for authorize in substages_of(self.spec, Authorize)]
             default = next((config.default for config in configs if config.mode == "supervised"), "reject")
             notice = waiting_notice(self._record, self.name, default, stamp_of(now))
+            await session.note(self._record, notice)
+            # Only now can people answer.
             self._emit(CycleWaiting(self.name, self._record.number, within, notice.url))
         else:
             await session.outbox.withdraw(self._record.id)
-        await session.note(self._record, notice)
+            await session.note(self._record)
 
     def _result(self, session: Session, cycle: Cycle, record: CycleRecord) -> CycleResult:
         memory = {key: list(session.memory.of(key)) for key in self._keys}

@@ -139,7 +139,9 @@ class AgentBus:
             if question.id not in self._questions:
                 await self._write_behind.save([question.stored()])
             self._questions[question.id] = question
-        await self._on_wait("waiting", within)
+        # A cycle that resumes may have been decided on meanwhile, or have no time left.
+        if within != 0 and len(await self._answers(questions)) < len(questions):
+            await self._on_wait("waiting", within)
         end = None if within is None else monotonic() + within
         while True:
             signals = mail_signals(self._location.agent)
