@@ -141,6 +141,7 @@ FILES = {
     "a model that is none": (stage("reason", ANALYZE + "prompt: hello\nmodel: nobody\noutputSchema: {}"), 8, "reason", "a", "model", "defined under 'models'"),
     "learning without a prompt": (stage("reflect", "type: learn\nname: l"), 5, "reflect", "l", "prompt", "'prompt' is missing"),
     "a target outside the memory": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: patterns}"), 8, "reflect", "l", "config.target", "expected a string that matches the pattern"),
+    "a name of 201 characters": (stage("reflect", "type: update-state\nname: " + "u" * 201), 6, "reflect", "u" * 201, "name", "expected a string of at most 200 characters, got"),
     "learnings as feedback": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: memory.feedbackHistory}"), 8, "reflect", "l", "config.target", "'update-state' itself writes 'memory.feedbackHistory'"),
     # templates and conditions
     "a template that does not parse": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory. }}'"), 7, "reflect", "l", "prompt", "invalid template"),

@@ -88,6 +88,7 @@ EXPECTED = {
 PLAIN_WORDS = {
     "less than or equal to": "at most",
     "greater than or equal to": "at least",
+    "String should have": "a string of",
     "String should match pattern": "a string that matches the pattern",
 }
 """Words for parts of Pydantic's messages."""
