@@ -165,19 +165,18 @@ class Run:
         model: str = "",
     ) -> None:
         self.pattern = pattern
-        self.task = task
         self.name = name
         self.model = model
-        self.ways = verbs.ways
+        self.verbs = verbs
         self.evidence: RevisionEvidence | None = None
         """What earlier revisions showed; read when a revision first needs it."""
         self.judges = judges = verbs.judges
         self.generate, self.revise, self.evaluate = verbs.generate, verbs.revise, judges.evaluate
-        accept, self.output_type = judges.accept, verbs.output_type
-        if self.output_type is not None:
-            self.evaluate = self.output_type.evaluator(self.evaluate, judges.criteria)
-            accept = accept and self.output_type.preference(accept)
-        self.run_id = journal.run_id if journal else urandom(8).hex()
+        accept, output_type = judges.accept, verbs.output_type
+        if output_type is not None:
+            self.evaluate = output_type.evaluator(self.evaluate, judges.criteria)
+            accept = accept and output_type.preference(accept)
+        run_id = journal.run_id if journal else urandom(8).hex()
         self.versions: tuple[ReflectionVersion, ...] = ()
         self.visible_versions = self.versions
         """The versions as the writer may see them: the same tuple as long as nothing is hidden."""
@@ -189,8 +188,8 @@ class Run:
         self.diagnostics = dict(diagnostics or {})
         self.draft_notes: dict[str, list[str]] = {}
         """Remarks of drafts, each with the numbers of its versions."""
-        self.state = verbs.state or RunState(pattern.triggers)
-        self.context = RunContext(task, self.run_id, advice=advice, rubric=judges.rubric, state=self.state)
+        state = verbs.state or RunState(pattern.triggers)
+        self.context = RunContext(task, run_id, advice=advice, rubric=judges.rubric, state=state)
         self.stop_by = pattern.rules_for(judges.criteria)
         self.phase = "recall"
         """The step that an error would come from."""
@@ -206,35 +205,32 @@ class Run:
         self.has_checked_labels = False
         self.began = monotonic()
         self.now = journal.at if journal else partial(datetime.now, UTC)
-        self.emit = emitter(pattern.on_event)
         self.is_logged = is_logging()
         # Steps don't refer to the run: a reference cycle would keep it alive until a garbage collection.
         self.steps = Steps(
             step,
             self.tally,
             pattern.retry,
-            self.run_id,
+            run_id,
             journal=journal,
-            emit=self.emit,
+            emit=emitter(pattern.on_event),
             emit_text=None if on_token is None else emitter(on_token),
-            output_type=self.output_type,
+            output_type=output_type,
         )
-        self.state.attach(self.steps, self.diagnostics, verbs.reflector)
+        state.attach(self.steps, self.diagnostics, verbs.reflector)
         if pattern.triggers is not NO_TRIGGERS:
             self.generate = self.generate and reflecting_generator(self.generate)
             self.revise = reflecting_reviser(self.revise)
         if pattern.candidates > 1 and self.generate is not None:
             self.generate = best_of(pattern.candidates, self.generate, self.evaluate)
         advisors = [advisor for advisor in pattern.advisors if isinstance(advisor, MistakeAdvisor)]
-        self.mistakes = (
-            MistakeAdvice(advisors, judges.criteria, verbs.system_prompt, self.steps, self.diagnostics)
-            if advisors
-            else None
-        )
-        if self.mistakes is not None:
-            self.state.mistakes = self.mistakes
-            self.generate = self.generate and self.mistakes.generator(self.generate)
-            self.revise = self.mistakes.reviser(self.revise)
+        if advisors:
+            mistakes = MistakeAdvice(
+                advisors, judges.criteria, verbs.system_prompt, self.steps, self.diagnostics
+            )
+            state.mistakes = mistakes
+            self.generate = self.generate and mistakes.generator(self.generate)
+            self.revise = mistakes.reviser(self.revise)
         if accept is not None:
             steps = self.steps
             on_failure = partial(steps.count_failure, "evaluate")  # the comparison is part of this step
@@ -249,7 +245,7 @@ class Run:
         before the first output, the `ChangedRunError` of a journal that another program began and, unless
         `on_failure` is "raise", a mistake in the evaluator that shows on its first call.
         """
-        return traced("run", self.name, self.run_id, partial(self._to_end, draft))
+        return traced("run", self.name, self.context.run_id, partial(self._to_end, draft))
 
     async def _to_end(self, draft: Draft | None) -> ReflectionResult:
         # A run inside a step of another run has its own budget, and its own listener.
@@ -271,7 +267,7 @@ class Run:
             draft = await self._revise()
 
     async def _begin(self, draft: Draft | None) -> None:
-        self._publish(RunStarted, self.task)
+        self._publish(RunStarted, self.context.task)
         if self.pattern.advisors:
             self.context = replace(self.context, advice=(*self.context.advice, *await self._recall()))
         if draft is not None:
@@ -300,20 +296,21 @@ class Run:
             diversify=pattern.diversify,
             is_repeat=self.is_repeat,
             # An output with a type is started from scratch only if nothing in it is right.
-            criteria=self.judges.criteria if self.output_type is None else (),
+            criteria=self.judges.criteria if self.verbs.output_type is None else (),
             max_tokens=self.tally.revision_tokens_left(),
         )
-        if self.ways:
+        if self.verbs.ways:
             attempt = await self._in_best_way(attempt, base)
+        context = self.context
         self.context = RunContext(
-            self.task,
-            self.run_id,
+            context.task,
+            context.run_id,
             attempt.number,
             self.visible_versions,
-            self.context.advice,
+            context.advice,
             attempt,
-            rubric=self.context.rubric,
-            state=self.state,
+            rubric=context.rubric,
+            state=context.state,
         )
         if attempt.mode == "fresh" and self.generate is not None:
             return await self._generate(base)
@@ -328,18 +325,18 @@ class Run:
 
         A strategy that the pattern names is never replaced.
         """
-        is_misfit = self.output_type is not None and isinstance(base.output, str)
-        usual = usual_way(attempt, base, self.visible_versions, self.ways, is_misfit=is_misfit)
+        is_misfit = self.verbs.output_type is not None and isinstance(base.output, str)
+        usual = usual_way(attempt, base, self.visible_versions, self.verbs.ways, is_misfit=is_misfit)
         way = Way(usual, *situation_of(self.versions[base.iteration - 1], self.judges.criteria))
         if self.pattern.revision_strategy == "hybrid":
             possible = possible_ways(
-                self.ways, way, self.versions, is_repeat=self.is_repeat, is_misfit=is_misfit
+                self.verbs.ways, way, self.versions, is_repeat=self.is_repeat, is_misfit=is_misfit
             )
             earlier = await self._evidence()
             if earlier.of(way.failure, way.length):
                 evidence = earlier.plus(revisions_of(self.versions))
-                way = choose_way(evidence, way, possible, f"{self.task.description}/{attempt.number}")
-        return attempt_in(attempt, way, base, self.ways)
+                way = choose_way(evidence, way, possible, f"{self.context.task.description}/{attempt.number}")
+        return attempt_in(attempt, way, base, self.verbs.ways)
 
     async def _evidence(self) -> RevisionEvidence:
         """The evidence from earlier runs of this agent and model; a resumed run uses the same."""
@@ -352,7 +349,9 @@ class Run:
                 try:
                     self.evidence = await journal.outside("evidence", RevisionEvidence, read)
                 except StoreError as error:
-                    logger.warning("The run %s does without earlier revisions: %s", self.run_id, error)
+                    logger.warning(
+                        "The run %s does without earlier revisions: %s", self.context.run_id, error
+                    )
         return self.evidence
 
     async def _record(self, draft: Draft, base: ReflectionVersion | None) -> Draft:
@@ -366,7 +365,7 @@ class Run:
             if not self.pattern.preserve_all_versions:
                 draft = replace(draft, choice=replace(draft.choice, rejected=()))
         if draft.conversation is not None:
-            self.state.add(draft.conversation.reflections)
+            self.context.state.add(draft.conversation.reflections)
         if draft.advice:  # advice that several versions got is listed once
             seen = {(advice.source, advice.text) for advice in self.draft_advice}
             self.draft_advice += tuple(
@@ -500,7 +499,7 @@ class Run:
         if stop.reason is ConvergenceReason.ERROR and returns_errors:
             logger.warning(
                 "The run %s ended with an error after %s, the best of which is returned: %s",
-                self.run_id,
+                self.context.run_id,
                 counted(len(self.versions), "version"),
                 stop.numbers["error"],
                 exc_info=error if is_mistake else None,
@@ -521,7 +520,7 @@ class Run:
 
     async def _finish(self, stop: Stop, error: BaseException | None) -> ReflectionResult:
         result = self._make_result(stop, error)
-        if self.ways:
+        if self.verbs.ways:
             remember(self.name, self.model, self.versions)
         for advisor in self.pattern.advisors:
             try:
@@ -552,13 +551,13 @@ class Run:
             convergence_reason=stop.reason,
             token_usage=self.tally.total(),
             execution_time=self.tally.seconds(),
-            run_id=self.run_id,
+            run_id=self.context.run_id,
             usage_by_role=self.tally.by_role,
             diagnostics=findings | self.diagnostics | self.tally.diagnostics(),
             advice=(*self.context.advice, *self.draft_advice),
             error=error,
-            reflections=self.state.reflections,
-            task=self.task,
+            reflections=self.context.state.reflections,
+            task=self.context.task,
             stop=stop,
             criteria=self.judges.criteria,
             short_of=shortfalls(best.evaluation, self.pattern.quality_threshold, thresholds),
@@ -570,8 +569,8 @@ class Run:
         """Send an event of this run to the listener and the log, if there is either."""
         if self.pattern.on_event is None and not self.is_logged:
             return
-        event = kind(self.run_id, *fields)
-        self.emit(event)
+        event = kind(self.context.run_id, *fields)
+        self.steps.emit(event)
         if self.is_logged:
             log_event(event)
 
@@ -607,7 +606,9 @@ class Run:
             if isinstance(advisor, CriteriaAdvisor):
                 advisor = advisor.with_criteria(self.judges.criteria)  # noqa: PLW2901 (for this run)
             try:
-                advice += advice_of(await self.steps.do("recall", list[Advice], advisor.recall, self.task))
+                advice += advice_of(
+                    await self.steps.do("recall", list[Advice], advisor.recall, self.context.task)
+                )
             except ReflectionDueError:
                 raise
             except Exception as error:  # noqa: BLE001 (a run without advice is better than no run)
@@ -624,7 +625,9 @@ class Run:
         for advisor in self.pattern.advisors:
             if isinstance(advisor, FailureObserver):
                 try:
-                    await advisor.observe_failure(self.task, self.run_id, error, self.context.advice)
+                    await advisor.observe_failure(
+                        self.context.task, self.context.run_id, error, self.context.advice
+                    )
                 except Exception as failure:  # noqa: BLE001 (the run raises its own error)
                     _log_ignored(advisor, failure)
 
