@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import step_context
-from redraft._texts import copy_of, snapshot, without_addresses
+from redraft._texts import copy_of, copy_of_evaluation, snapshot, without_addresses
 from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
@@ -60,7 +60,7 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
     call, _ = _caller(fn, "revise", 2)
 
     async def draft(run: RunContext, output: Any, evaluation: ReflectionEvaluation) -> Draft:
-        return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
+        return draft_of(await call(run, copy_of(output), copy_of_evaluation(evaluation)), "revise")
 
     def revise(
         output: Any, evaluation: ReflectionEvaluation, run: RunContext, /

@@ -222,7 +222,8 @@ def _replaced(value: T, **changes: Any) -> T:
 _fields_of_evaluation = attrgetter(*(field.name for field in fields(ReflectionEvaluation)))
 
 
-def _evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
+def copy_of_evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
+    """Copy an evaluation, as `snapshot` does."""
     copy = ReflectionEvaluation(*_fields_of_evaluation(evaluation))
     copy.criteria_scores, copy.memo = dict(evaluation.criteria_scores), copy_of(evaluation.memo)
     return copy
@@ -270,7 +271,7 @@ def _result(result: ReflectionResult) -> ReflectionResult:
 
 
 _SNAPSHOTS: dict[type[Any], Callable[[Any], Any]] = {
-    ReflectionEvaluation: _evaluation,
+    ReflectionEvaluation: copy_of_evaluation,
     ReflectionVersion: _draft,
     Draft: _draft,
     Choice: _choice,

@@ -81,6 +81,8 @@ from redraft.types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from redraft.protocols import Step
     from redraft.types import (
         Output,
@@ -407,7 +409,7 @@ def _pattern_of(kind: type[ReflectionPattern], options: Mapping[str, Any]) -> Re
     return kind(**options)
 
 
-async def run_functions(
+def run_functions(
     task: str | PlainTask,
     generate: Callable[..., Any] | None = None,
     evaluate: Callable[..., Any] | None = None,
@@ -417,7 +419,7 @@ async def run_functions(
     draft: Output | Draft | None = None,
     until: Stopper | None = None,
     step: Step | None = None,
-) -> ReflectionResult:
+) -> Awaitable[ReflectionResult]:
     """Run the loop over plain functions, as documented in `reflect`."""
     check_function("until", until)
     task = task_of(task, pattern)
@@ -426,10 +428,10 @@ async def run_functions(
         pattern = variant_of(pattern, until=until)
     start = starting_draft(draft)
     if step is None:  # nothing is stored
-        return await Run(pattern, task, verbs, name="reflect").to_end(start)
+        return Run(pattern, task, verbs, name="reflect").to_end(start)
     from redraft.loop.record import Origin  # noqa: PLC0415 (only stored runs need it)
 
-    return await run_and_store(pattern, task, verbs, step, start, Origin("function", "reflect"))
+    return run_and_store(pattern, task, verbs, step, start, Origin("function", "reflect"))
 
 
 def _model_of(agent: AgentLike | None) -> ChatModel | None:
