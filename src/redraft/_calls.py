@@ -184,7 +184,7 @@ SHAPES = {"generate": "(prompt)", "evaluate": "(output)", "revise": "(output, ev
 def signature_of(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
     """How to call `fn` with `arity` positional arguments; raises `ConfigError` if that is impossible."""
     # A decorated function may have another signature than its code.
-    if not isinstance(fn, FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
+    if not isinstance(fn, FunctionType) or "__wrapped__" in fn.__dict__ or "__signature__" in fn.__dict__:
         return _inspect(fn, verb, arity)
     key = id(fn.__code__), arity
     cached = _signatures.get(key)

@@ -141,11 +141,10 @@ class Tally:
 
     def add(self, role: str, usage: TokenUsage) -> None:
         """Add the usage of a step."""
-        used = self.by_role.get(role)
-        if used is None:
+        if role not in self.by_role:
             self.by_role[role] = usage
         elif usage is not NOTHING_USED:
-            self.by_role[role] = used + usage
+            self.by_role[role] += usage
         if usage.cost_usd:
             self.known_usd += usage.cost_usd
 
