@@ -252,7 +252,8 @@ class Tally:
 
         Raises an error that `reading` names for a damaged state.
         """
-        self.longest, self.dearest = _counts(state["longest"]), _amounts(state["dearest"])
+        self.longest = _counts(state["longest"])
+        self.dearest = {role: float(usd) for role, usd in state["dearest"].items()}
         self.shortest = _counts(state.get("shortest", {}))  # version 1.x recorded none
         reported = state.get("reported", {}).items()
         self.reported = {kind: (int(tokens), float(usd)) for kind, (tokens, usd) in reported}
@@ -385,10 +386,6 @@ def _counts(state: Mapping[str, Any]) -> dict[str, int]:
     return {role: int(count) for role, count in state.items()}
 
 
-def _amounts(state: Mapping[str, Any]) -> dict[str, float]:
-    return {role: float(usd) for role, usd in state.items()}
-
-
 class StepBudget:
     """The `Allowance` of a step: what it may still use of the run's budget.
 
@@ -456,7 +453,9 @@ class StepBudget:
                 self.check_shared()
             result = await fn(*args)
         finally:
-            self._stop_clock()
+            # Recording the effect must not be cancelled.
+            if self.deadline is not None and not self.bound.expired():
+                self.bound.reschedule(None)
         if self.tally.suspended is not None:
             raise self.tally.suspended
         return result
@@ -475,11 +474,6 @@ class StepBudget:
         self._checks_until = max(own, now + FREE_CHECKS) if free else own
         self.bound.reschedule(self._checks_until)
         self._extend_outer_deadline()
-
-    def _stop_clock(self) -> None:
-        """Stop the clock, so that recording the effect is not cancelled."""
-        if self.deadline is not None and not self.bound.expired():
-            self.bound.reschedule(None)
 
     def call(
         self,

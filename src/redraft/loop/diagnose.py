@@ -79,9 +79,9 @@ def diagnose(
     findings: dict[str, str] = {}
     if reason is ConvergenceReason.REPEATED_ISSUES:
         findings["infinite_loop"] = "The same issues came back in every version; more rounds would not help."
-    if worse := _regression(versions):
+    if worse := [version for version in versions if (version.gain or 0.0) < -version.margin]:
         findings["quality_regression"] = (
-            f"Version {worse.iteration} was worse than an earlier one; revisions go on from the best one."
+            f"Version {worse[0].iteration} was worse than an earlier one; revisions go on from the best one."
         )
     if missing := _unjudged(versions):
         findings["unjudged"] = f"Not fully judged: {missing}."
@@ -100,14 +100,6 @@ def diagnose(
     if signals.judged:
         findings.update(_judge_problems(versions, signals, first_drafts))
     return findings
-
-
-def _regression(versions: Sequence[ReflectionVersion]) -> ReflectionVersion | None:
-    """The first version that scored below an earlier one by more than the margin of error."""
-    for version in versions:
-        if version.gain is not None and version.gain < 0 and version.gain < -version.margin:
-            return version
-    return None
 
 
 def _unjudged(versions: Sequence[ReflectionVersion]) -> str:

@@ -126,7 +126,8 @@ def choose_strategy(
     text, issues = as_text(output), evaluation.issues
     if is_short(text):
         return from_scratch(evaluation, versions) if evaluation.overall_score == 0.0 else "full_rewrite"
-    if _touched_share(text, evaluation) > MOSTLY_WRONG:
+    wrong_lines = {issue.line for issue in issues if issue.line is not None}
+    if len(wrong_lines) / (text.count("\n") + 1) > MOSTLY_WRONG:
         return "full_rewrite"
     # A check that passes or fails says nothing about how much is wrong, so places come first.
     if issues and all(issue.line is not None or issue.path is not None for issue in issues):
@@ -175,8 +176,3 @@ def _failing_share(evaluation: ReflectionEvaluation) -> float:
     if not scores:
         return 0.0 if evaluation.overall_score is None else float(evaluation.overall_score < MOSTLY_WRONG)
     return sum(score < MOSTLY_WRONG for score in scores) / len(scores)
-
-
-def _touched_share(text: str, evaluation: ReflectionEvaluation) -> float:
-    lines = {issue.line for issue in evaluation.issues if issue.line is not None}
-    return len(lines) / (text.count("\n") + 1)
