@@ -307,6 +307,8 @@ def test_a_missing_attribute_says_where_its_value_is(kind):
         with pytest.raises(AttributeError) as caught:
             getattr(example, name)
         assert str(caught.value) == f"{kind!r} object has no attribute {name!r}. It is {instead!r}."
+        assert name not in dir(example)
+    assert not hasattr(type(example), "__getattr__")  # it would make every access to an attribute slow
     with pytest.raises(AttributeError, match=f"^{kind!r} object has no attribute 'colour'$") as caught:
         example.colour  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("colour", example)

@@ -86,7 +86,7 @@ def test_verdicts_become_evaluations(verdict, score, satisfactory, issues):
     evaluation = evaluation_of(verdict)
     assert evaluation.overall_score == score
     assert evaluation.satisfactory is satisfactory
-    assert [str(issue) for issue in evaluation.issues] == issues
+    assert evaluation.issues == issues
 
 
 @pytest.mark.parametrize(
