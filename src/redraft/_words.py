@@ -24,8 +24,7 @@ _PAIRED = (
     "\u3005-\u3007\u3040-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u9fff\ua000-\ua4cf\uac00-\ud7ff\uf900-\ufaff"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-_RUN = re.compile(rf"[{_PAIRED}]+|[^{_PAIRED}]+")
-_IS_PAIRED = re.compile(rf"[{_PAIRED}]")
+_RUN = re.compile(rf"([{_PAIRED}]+)")
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
@@ -51,9 +50,9 @@ def words_of(text: str) -> list[str]:
         return _ASCII_WORD.findall(text.lower())
     text = folded(text)
     words = text.translate(dict.fromkeys(map(ord, filter(_separates, set(text))), " ")).split()
-    if not _IS_PAIRED.search(text):
+    if not _RUN.search(text):
         return words
-    return [part for word in words for run in _RUN.findall(word) for part in _parts(run)]
+    return [part for word in words for run in filter(None, _RUN.split(word)) for part in _parts(run)]
 
 
 def _separates(character: str) -> bool:
@@ -66,7 +65,7 @@ def _is_mark(character: str) -> bool:
 
 
 def _parts(run: str) -> list[str]:
-    if not _IS_PAIRED.match(run):
+    if not _RUN.match(run):
         return [run]
     starts = [at for at, character in enumerate(run) if not (at and _is_mark(character))]
     if len(starts) == 1:
