@@ -25,7 +25,6 @@ from redraft.lessons.lesson import (
 from redraft.lessons.markdown import one_line
 from redraft.lessons.outcome import ONLY_JUDGED, Outcome
 from redraft.lessons.rules import refusal
-from redraft.memory.provenance import repeats
 from redraft.memory.safety import CUT_NOTICE, LONGEST, WITHHELD, Cleaner
 from redraft.protocols import Message
 from redraft.redact.log import logger
@@ -392,6 +391,8 @@ class _Form:
 
 def repeated_source(text: str, outcome: Outcome) -> str:
     """Which part of an outcome a text repeats, except what the program's checks say; empty if none."""
+    from redraft.memory.provenance import repeats  # noqa: PLC0415 (slow to load, and advice needs none)
+
     task = outcome.task
     of_check = bool(outcome.issues) and outcome.error.partition("; ")[0] in outcome.issues[0]
     conversation = [as_text(message.content) for message in task.messages]
