@@ -12,6 +12,7 @@ from contextlib import chdir
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from _measure import median_gap, options, publish, table, verdict
 
@@ -33,7 +34,7 @@ SUBJECTS: dict[str, tuple[list[str], float | None, bool]] = {
     "`import asyncio`": ([sys.executable, "-c", "import asyncio"], None, True),
     "`from redraft import reflect`": ([sys.executable, "-c", "from redraft import reflect"], 40.0, True),
     "the same and a first tiny run": ([sys.executable, "-c", FIRST_RUN], None, True),
-    "`redraft --help`": ([str(HELP), "--help"], 250.0, True),
+    "`redraft --help`": ([str(HELP), "--help"], 100.0, True),
 }
 
 
@@ -46,16 +47,25 @@ def commit_check(folder: str) -> list[str]:
     return ["/bin/sh", "-c", f"cd {shlex.quote(folder)} && {shlex.quote(str(HELP))} hook stop git"]
 
 
-def session_start(folder: str) -> list[str]:
-    """Write lessons into a repository; return the command with which a session of an agent begins there."""
+def session(folder: str) -> tuple[list[str], list[str]]:
+    """Write lessons into a repository; return the hooks of a session and of an action there."""
     for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=Begin"]):
         subprocess.run(["git", *words], cwd=folder, check=True)  # noqa: S607
     with chdir(folder):
         asyncio.run(_teach())
-    event = {"hook_event_name": "SessionStart", "session_id": "s", "source": "startup", "cwd": folder}
-    Path(folder, "event.json").write_text(json.dumps(event), "utf-8")
-    command = f"{shlex.quote(str(HELP))} hook start claude < event.json"
-    return ["/bin/sh", "-c", f"cd {shlex.quote(folder)} && {command}"]
+    action = {"tool_name": "Bash", "tool_input": {"command": "pytest -q tests"}}
+    return (
+        _hook(folder, "start", {"hook_event_name": "SessionStart", "source": "startup"}),
+        _hook(folder, "before", {"hook_event_name": "PreToolUse", **action}),
+    )
+
+
+def _hook(folder: str, command: str, event: dict[str, Any]) -> list[str]:
+    """Write an event into a folder; return the command that tells a hook of it."""
+    file = Path(folder, f"{command}.json")
+    file.write_text(json.dumps({**event, "session_id": "s", "cwd": folder}), "utf-8")
+    hook = f"{shlex.quote(str(HELP))} hook {command} claude < {shlex.quote(str(file))}"
+    return ["/bin/sh", "-c", f"cd {shlex.quote(folder)} && {hook}"]
 
 
 async def _teach() -> None:
@@ -89,9 +99,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=21, help="processes for each figure")
     given = parser.parse_args()
     with TemporaryDirectory() as checked, TemporaryDirectory() as taught:
+        start, before = session(taught)
         subjects = SUBJECTS | {
             "`redraft hook stop`, a free check of a diff": (commit_check(checked), 300.0, False),
-            f"`redraft hook start`, {LESSONS} lessons": (session_start(taught), 300.0, False),
+            f"`redraft hook start`, {LESSONS} lessons": (start, 300.0, False),
+            "`redraft hook before`, the same lessons": (before, 150.0, False),
         }
         times: dict[str, list[float]] = {name: [] for name in subjects}
         for repeat in range(given.repeats + 1):
