@@ -350,6 +350,12 @@ def listed(things: Sequence[str], conjunction: str = "and") -> str:
     return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
+def abridged(names: Sequence[str], most: int) -> str:
+    """The first names, and the number of the others: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def listed_names(names: Iterable[str]) -> str:
     """Join the names of criteria as in a sentence; names with spaces are quoted."""
     return listed([in_prose(name) for name in names])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xml.etree import ElementTree as ET
 
 from redraft._codec import from_json, from_record, to_json, to_record
-from redraft._texts import clipped, counted
+from redraft._texts import abridged, clipped, counted
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.loop.evidence import AgentWay, ways_in
@@ -256,8 +256,7 @@ class Difference:
     def flips(self) -> list[str]:
         """The first lost and gained cases, a line each."""
         return [
-            f"{what}: {', '.join(cases[:SHOWN])}"
-            + (f" and {len(cases) - SHOWN} more" if len(cases) > SHOWN else "")
+            f"{what}: {abridged(cases, SHOWN)}"
             for what, cases in (("lost", self.lost), ("gained", self.gained))
             if cases
         ]

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft._texts import counted, estimate_tokens, shortened
+from redraft._texts import abridged, counted, estimate_tokens, shortened
 from redraft._validation import check_choice
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import ENDING, unused_files
@@ -918,8 +918,7 @@ def _export_summary(export: Export) -> str:
     for place, why in export.left_out:
         by_reason.setdefault(why, []).append(place)
     for why, places in by_reason.items():
-        more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
-        line += f"\nLeft out, since {why}: {', '.join(places[:MOST_NAMED])}{more}."
+        line += f"\nLeft out, since {why}: {abridged(places, MOST_NAMED)}."
     return visible(line)
 
 

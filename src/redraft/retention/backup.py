@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from redraft._codec import to_json
 from redraft._files import replace_file
 from redraft._locks import make_folder
-from redraft._texts import counted
+from redraft._texts import abridged, counted
 from redraft.errors import ConfigError, StoreError
 from redraft.lessons.documents import INDEX
 from redraft.settings import SETTINGS_FILE, hooks_folder, load_settings, project_folder
@@ -148,12 +148,8 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
             if path.exists() and (path.name == DATABASE or path.read_bytes() != (stage / name).read_bytes())
         ]
         if check or (replaced and not force):
-            names = [os.path.relpath(path, folder) for path in replaced[:MOST_NAMED]]
-            more = f" and {len(replaced) - MOST_NAMED} more" if len(replaced) > MOST_NAMED else ""
-            warning = (
-                f"The backup would replace {counted(len(replaced), 'file')} in {folder}: "
-                f"{', '.join(names)}{more}."
-            )
+            names = abridged([os.path.relpath(path, folder) for path in replaced], MOST_NAMED)
+            warning = f"The backup would replace {counted(len(replaced), 'file')} in {folder}: {names}."
             if check:
                 return replace(backup, remarks=(*backup.remarks, *([warning] if replaced else [])))
             raise ConfigError(f"{warning} Restore into an empty folder, or add --force.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redraft._files import TEMPORARY, reporting
-from redraft._texts import counted
+from redraft._texts import abridged, counted
 from redraft.errors import StoreError
 from redraft.lessons.documents import REFLECTIONS, documents_of, unused_files
 from redraft.lessons.folder import LessonFolder
@@ -201,6 +201,4 @@ def _size_if_abandoned(path: Path) -> int | None:
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-    return f"{', '.join(listed[:MOST_NAMED])}{more}"
+    return abridged(list(names), MOST_NAMED)
