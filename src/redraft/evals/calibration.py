@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from redraft.loop.record import RunRecord
     from redraft.protocols import ChatModel
     from redraft.stores.base import Store
-    from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionResult
 
 NEWEST = 500
 """How many of the newest runs are searched for judgements."""
@@ -120,11 +120,10 @@ def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> li
                 continue
             parts = record.task.description, as_text(version.output), criterion.name, criterion.description
             key = sha256(json.dumps(parts).encode()).hexdigest()[:20]
-            name = _name(version)
             judgement = Judgement(
                 key,
                 record.run_id,
-                name,
+                version.name,
                 record.task,
                 version.output,
                 criterion,
@@ -149,10 +148,6 @@ def _score_of(
     if criterion.name not in evaluation.opinions or score is None or threshold is None:
         return None
     return score if (score >= threshold) is is_valid else float(is_valid)
-
-
-def _name(version: ReflectionVersion) -> str:
-    return f"{version.iteration}.{version.candidate}" if version.candidate else str(version.iteration)
 
 
 def _shuffled(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:

@@ -74,10 +74,10 @@ _KIND = (
 _KINDS = {"relation": "table", "view": "table", "identifier": "name", "symbol": "name", "import": "name"}
 
 
-def _pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+def _pattern(text: str) -> re.Pattern[str]:
     """Compile a form, in which `<x>` is a name, `<in>` its container, and `<kind>` its kind."""
     text = text.replace("<x>", _named("x")).replace("<in>", _named("container")).replace("<kind>", _KIND)
-    return re.compile(text, re.IGNORECASE | re.MULTILINE | flags)
+    return re.compile(text, re.IGNORECASE | re.MULTILINE)
 
 
 _ABSENT = (

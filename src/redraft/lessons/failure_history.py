@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._codec import from_record
 from redraft._texts import shortened
+from redraft._words import overlap, words_in
 from redraft.lessons.impact import SCORED_RUN
 from redraft.loop.labels import LABEL, Label
 from redraft.loop.runs import Runs
 from redraft.proposals.proposals import FEWEST_RUNS, Proposal, RecurringFailure, proposals_for, verdicts
 from redraft.proposals.separation import Sample
 from redraft.stores.base import intact
-from redraft.types import EVALUATORS, NOT_JUDGED, overlap, words_in
+from redraft.types import EVALUATORS, NOT_JUDGED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence

@@ -9,6 +9,7 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 from redraft._texts import counted
+from redraft._words import overlap, words_in
 from redraft.evaluate.criteria import needs_model
 from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.advice import required_by
@@ -17,7 +18,7 @@ from redraft.lessons.outcome import tool_errors
 from redraft.lessons.ranking import normalized
 from redraft.lessons.writer import FAILED_BEFORE, FAILED_WITH
 from redraft.memory.safety import Cleaner
-from redraft.types import FAILED_VERSION, NOT_MET, in_one_line, overlap, words_in
+from redraft.types import FAILED_VERSION, NOT_MET, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,12 +49,14 @@ class RunProblem:
     def is_in(self, lesson: Lesson, facts: Sequence[str]) -> bool:
         """Whether a lesson is about this problem; `facts` are its lines on the failure."""
         if self.tool:
-            marks = set(_MARK.findall(self.text))
-            return _concerns(lesson, facts, self.tool) and (
-                not marks.isdisjoint(_MARK.findall("\n".join(facts)))
-                if marks
-                else any(self._resembles(fact, SAME_PROBLEM) for fact in facts)
-            )
+            tool, marks = normalized(self.tool), set(_MARK.findall(self.text))
+            if tool not in map(normalized, lesson.tools) and not any(
+                tool in words_in(fact) for fact in facts
+            ):
+                return False
+            if marks:
+                return not marks.isdisjoint(_MARK.findall("\n".join(facts)))
+            return any(self._resembles(fact, SAME_PROBLEM) for fact in facts)
         if self.source and any(
             self.is_opinion or self.text == NOT_MET or self._resembles(fact, SAME_PROBLEM)
             for fact in facts
@@ -173,11 +176,6 @@ def _clean(text: str) -> str:
 def _begins_with(fact: str, source: str) -> bool:
     source = source.rstrip(".")
     return fact.startswith(source) and not fact[len(source) : len(source) + 1].isalnum()
-
-
-def _concerns(lesson: Lesson, facts: Sequence[str], tool: str) -> bool:
-    name = normalized(tool)
-    return name in map(normalized, lesson.tools) or any(name in words_in(fact) for fact in facts)
 
 
 def _plain(text: str) -> str:

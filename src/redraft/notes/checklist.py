@@ -147,13 +147,10 @@ def _split(guidance: str, own: str, requirements: Sequence[str]) -> tuple[str, f
     lines = guidance.split("\n")
     held = frozenset(line[2:] for line in lines if line.startswith("- ")) & frozenset(requirements)
     text = "\n".join(line for line in lines if line[2:] not in held).strip()
-    if own and text.startswith(own) and all(map(_is_item, text.removeprefix(own).split("\n"))):
+    after = text.removeprefix(own).split("\n")
+    if own and text.startswith(own) and all(not line or line.startswith("- ") for line in after):
         text = own
     return text, held
-
-
-def _is_item(line: str) -> bool:
-    return not line or line.startswith("- ")
 
 
 def _normalised(text: str) -> str:
