@@ -21,6 +21,7 @@ from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.lessons.documents import ENDING, unused_files
 from redraft.lessons.exchange import FILES, KNOWN_FILES, ExportFile, section_of
 from redraft.lessons.folder import MOST_LESSONS
+from redraft.lessons.impact import Counters
 from redraft.lessons.lesson import (
     KINDS,
     STATUSES,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from redraft.lessons.documents import Entry
     from redraft.lessons.due import DueReflection
     from redraft.lessons.exchange import Export, Form, ImportItem
-    from redraft.lessons.impact import Counters
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing
     from redraft.lessons.overview import Problem
@@ -765,6 +765,9 @@ def _table(listed: Sequence[LessonDetails]) -> PlainTable:
         agent = {"agent": lesson.agent} if has_agents else {}
         is_stressed = lesson.disobeyed and lesson.status in ("active", "quarantined")
         disobeyed = ", disobeyed" if is_stressed else ""
+        counters = details.counters
+        known_runs = counters.obeyed + counters.failed_again
+        failed_again = f"{counters.failed_again} of {known_runs}" if known_runs else "-"
         return {
             "id": lesson.id.partition("/")[2] if len(short_ids) == len(listed) else lesson.id,
             **agent,
@@ -773,8 +776,8 @@ def _table(listed: Sequence[LessonDetails]) -> PlainTable:
             "trust": lesson.trust or "-",
             "day": str(lesson.day),
             "task type": lesson.task_type,
-            "used": _used(details.counters),
-            **({"failed again": _failed_again(details.counters)} if has_obedience else {}),
+            "used": "-" if counters == Counters() else f"{counters.uses} +{counters.helped} -{counters.hurt}",
+            **({"failed again": failed_again} if has_obedience else {}),
             "conf": f"{lesson.confidence:.2f}",
             "summary": lesson.headline,
         }
@@ -787,19 +790,6 @@ def _table(listed: Sequence[LessonDetails]) -> PlainTable:
         fill="summary",
         shortest=SHORTEST_SUMMARY,
     )
-
-
-def _used(counters: Counters) -> str:
-    """Render how many runs used a lesson, and how often it helped and hurt."""
-    if counters == type(counters)():
-        return "-"
-    return f"{counters.uses} +{counters.helped} -{counters.hurt}"
-
-
-def _failed_again(counters: Counters) -> str:
-    """The share of runs with a lesson in which its failure occurred again."""
-    known_runs = counters.obeyed + counters.failed_again
-    return f"{counters.failed_again} of {known_runs}" if known_runs else "-"
 
 
 MOST_PROBLEMS = 5
@@ -837,11 +827,8 @@ def _details(details: LessonDetails) -> RenderableType:
     if lesson.check:
         check = f"The criterion {visible(lesson.check)!r} replaces it"
         lines.append(Text(f"{check}: runs that are judged by it do not get the lesson"))
-    if counters == type(counters)():
-        lines.append(Text("Not used in any run yet"))
-    else:
-        uses = counted(counters.uses, "run")
-        lines.append(Text(f"Used in {uses}: helped {counters.helped}, hurt {counters.hurt}"))
+    uses = f"Used in {counted(counters.uses, 'run')}: helped {counters.helped}, hurt {counters.hurt}"
+    lines.append(Text("Not used in any run yet" if counters == Counters() else uses))
     if counters.obedience:
         lines.append(Text(f"{counters.obedience.capitalize()}"))
     if section := section_of(lesson):

@@ -175,17 +175,12 @@ async def diff(
     """Compare two versions of a note, word by word."""
     async with Notes(database) as stored:
         task_notes, before, after = await stored.compare(task, older, newer)
-    view = _diff_view(task_notes, before, after, coloured=CalmConsole().is_coloured)
-    deliver(view, task_notes.diff_document(before, after), as_json=as_json)
-
-
-def _diff_view(task: TaskNotes, older: Note, newer: Note, *, coloured: bool) -> RenderableType:
-    """The differences between two versions, below a line with their scores."""
-    title = Text(f"{_scored_version(task, older)} > {_scored_version(task, newer)}", "bold")
-    before, after = task.block(older), task.block(newer)
-    if before == after:
-        return Group(title, "", Text("The notes are the same."))
-    return Group(title, "", changes(before, after, coloured=coloured, longest=None))
+    title = Text(f"{_scored_version(task_notes, before)} > {_scored_version(task_notes, after)}", "bold")
+    texts = [task_notes.block(note) for note in (before, after)]
+    same = Text("The notes are the same.")
+    coloured = CalmConsole().is_coloured
+    view = same if texts[0] == texts[1] else changes(*texts, coloured=coloured, longest=None)
+    deliver(Group(title, "", view), task_notes.diff_document(before, after), as_json=as_json)
 
 
 def _scored_version(task: TaskNotes, note: Note) -> str:
