@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from redraft.lessons.exchange import Export, Form, ImportItem
     from redraft.lessons.lesson import Content, Status
     from redraft.lessons.library import LessonDetails, Listing
-    from redraft.lessons.overview import Problem
 
 Reference = Annotated[
     str,
@@ -170,7 +169,26 @@ async def show(
     async with _library(path, agent) as library:
         details = _redacted(await library.show(reference))
     document = {**_document(details), "text": details.text, "has_run": details.has_run}
-    deliver(_details(details), document, as_json=as_json)
+    lesson, counters = details.lesson, details.counters
+    lines = [Text(visible(lesson.id), "bold"), _status(lesson, archived=details.archived)]
+    lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANINGS[lesson.trust]})"))
+    if lesson.overrules:
+        lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
+    if lesson.check:
+        check = f"The criterion {visible(lesson.check)!r} replaces it"
+        lines.append(Text(f"{check}: runs that are judged by it do not get the lesson"))
+    uses = f"Used in {counted(counters.uses, 'run')}: helped {counters.helped}, hurt {counters.hurt}"
+    lines.append(Text("Not used in any run yet" if counters == Counters() else uses))
+    if counters.obedience:
+        lines.append(Text(f"{counters.obedience.capitalize()}"))
+    if section := section_of(lesson):
+        lines.append(Text(f"From {visible(section)}"))
+    elif source := visible(lesson.source):
+        lines.append(Text(f"From the run {source}{f' (redraft show {source})' if details.has_run else ''}"))
+    lines.append(Text(visible(details.file), QUIET))
+    deliver(
+        Group(*lines, "", Padding(Text(visible(details.text).rstrip()), INDENT)), document, as_json=as_json
+    )
 
 
 @lessons.command()
@@ -211,7 +229,27 @@ async def doctor(agent: Agent = None, path: Folder = None, as_json: options.Json
     """Check the lessons. Lists broken files (then it exits with 1), near-duplicates and unused lessons."""
     async with _library(path, agent) as library:
         problems = _redacted(await library.problems())
-    deliver(_problems(problems), {"path": str(library.documents), "problems": problems}, as_json=as_json)
+    titles = {
+        "broken": ("Broken: ignored until the file is fixed", BAD),
+        "ignored": ("Ignored: entries that have no meaning", QUIET),
+        "disobeyed": ("Disobeyed: stressed in prompts, and retired if that does not help", BAD),
+        "duplicate": ("Near-duplicates: `redraft lessons merge` merges them", ""),
+        "hidden": ("Hidden: not used", QUIET),
+    }
+    parts: list[RenderableType] = []
+    for what, (title, style) in titles.items():
+        group = [problem for problem in problems if problem.what == what]
+        if group:
+            parts += [""] if parts else []
+            parts.append(Text(f"{title} ({len(group)})", f"bold {style}".strip()))
+        for problem in group:
+            line = problem.why if problem.why.startswith(problem.id) else f"{problem.id}: {problem.why}"
+            parts.append(Padding(Text(visible(line)), INDENT))
+    deliver(
+        Group(*parts) if parts else Text("No lesson is broken, duplicated or hidden.", GOOD),
+        {"path": str(library.documents), "problems": problems},
+        as_json=as_json,
+    )
     is_broken = any(problem.what == "broken" for problem in problems)
     raise typer.Exit(ExitCode.NOT_MET if is_broken else ExitCode.MET)
 
@@ -483,8 +521,20 @@ async def due(agent: Agent = None, as_json: options.Json = False) -> None:
     """List reflections that are due. An agent runs again only after reflecting on its failures."""
     async with _library(None, agent) as library:
         reflections = _redacted(await library.due())
+    parts: list[RenderableType] = []
+    for reflection in reflections:
+        how = "partly done" if reflection.kind == "partial" else "failed"
+        parts.append(
+            Text.assemble(
+                (visible(reflection.run_id), "bold"), f"  {visible(reflection.agent)}  ", (how, BAD)
+            )
+        )
+        if reflection.outcome is not None:
+            for text, style in ((reflection.outcome.task.description, ""), (reflection.outcome.error, QUIET)):
+                line = shortened(visible(text), LONGEST_SUMMARY)
+                parts += [Padding(Text(line, style), INDENT)] if line else []
     deliver(
-        _due_table(reflections),
+        Group(*parts) if parts else Text("No reflection is due.", GOOD),
         {"due": [_due_document(reflection) for reflection in reflections]},
         as_json=as_json,
     )
@@ -818,27 +868,6 @@ def _summary(listing: Listing) -> str:
     return line
 
 
-def _details(details: LessonDetails) -> RenderableType:
-    lesson, counters = details.lesson, details.counters
-    lines = [Text(visible(lesson.id), "bold"), _status(lesson, archived=details.archived)]
-    lines.append(Text(f"Trust: {lesson.trust or 'unknown'} ({TRUST_MEANINGS[lesson.trust]})"))
-    if lesson.overrules:
-        lines.append(Text(f"Approved although it holds {visible(lesson.overrules)}"))
-    if lesson.check:
-        check = f"The criterion {visible(lesson.check)!r} replaces it"
-        lines.append(Text(f"{check}: runs that are judged by it do not get the lesson"))
-    uses = f"Used in {counted(counters.uses, 'run')}: helped {counters.helped}, hurt {counters.hurt}"
-    lines.append(Text("Not used in any run yet" if counters == Counters() else uses))
-    if counters.obedience:
-        lines.append(Text(f"{counters.obedience.capitalize()}"))
-    if section := section_of(lesson):
-        lines.append(Text(f"From {visible(section)}"))
-    elif source := visible(lesson.source):
-        lines.append(Text(f"From the run {source}{f' (redraft show {source})' if details.has_run else ''}"))
-    lines.append(Text(visible(details.file), QUIET))
-    return Group(*lines, "", Padding(Text(visible(details.text).rstrip()), INDENT))
-
-
 def _status(lesson: Lesson, *, archived: bool = False) -> Text:
     """Render the status of a lesson, with the reason."""
     line, why = Text(lesson.status.capitalize(), STYLES[lesson.status]), visible(lesson.why)
@@ -857,42 +886,6 @@ def _status(lesson: Lesson, *, archived: bool = False) -> Text:
 
 
 SCORE_LEGEND = "The number is the similarity, up to 1, plus what shared names and the lesson's effect add."
-
-
-def _problems(problems: Sequence[Problem]) -> RenderableType:
-    titles = {
-        "broken": ("Broken: ignored until the file is fixed", BAD),
-        "ignored": ("Ignored: entries that have no meaning", QUIET),
-        "disobeyed": ("Disobeyed: stressed in prompts, and retired if that does not help", BAD),
-        "duplicate": ("Near-duplicates: `redraft lessons merge` merges them", ""),
-        "hidden": ("Hidden: not used", QUIET),
-    }
-    parts: list[RenderableType] = []
-    for what, (title, style) in titles.items():
-        group = [problem for problem in problems if problem.what == what]
-        if group:
-            parts += [""] if parts else []
-            parts.append(Text(f"{title} ({len(group)})", f"bold {style}".strip()))
-        for problem in group:
-            line = problem.why if problem.why.startswith(problem.id) else f"{problem.id}: {problem.why}"
-            parts.append(Padding(Text(visible(line)), INDENT))
-    return Group(*parts) if parts else Text("No lesson is broken, duplicated or hidden.", GOOD)
-
-
-def _due_table(reflections: Sequence[DueReflection]) -> RenderableType:
-    parts: list[RenderableType] = []
-    for reflection in reflections:
-        how = "partly done" if reflection.kind == "partial" else "failed"
-        parts.append(
-            Text.assemble(
-                (visible(reflection.run_id), "bold"), f"  {visible(reflection.agent)}  ", (how, BAD)
-            )
-        )
-        if reflection.outcome is not None:
-            for text, style in ((reflection.outcome.task.description, ""), (reflection.outcome.error, QUIET)):
-                line = shortened(visible(text), LONGEST_SUMMARY)
-                parts += [Padding(Text(line, style), INDENT)] if line else []
-    return Group(*parts) if parts else Text("No reflection is due.", GOOD)
 
 
 def _export_summary(export: Export) -> str:

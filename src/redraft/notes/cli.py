@@ -107,38 +107,34 @@ async def show(task: TaskName, database: options.Database = None, as_json: optio
     """Show the note on a task. Prints it as prompts include it, with its latest versions."""
     async with Notes(database) as stored:
         task_notes = await stored.get(task)
-    deliver(_task_view(task_notes, CalmConsole()), task_notes.document(), as_json=as_json)
-
-
-def _task_view(task: TaskNotes, console: CalmConsole) -> RenderableType:
-    """The note in force as prompts include it, whether it helps, and the latest versions."""
-    noted = task.noted
+    console = CalmConsole()
+    noted = task_notes.noted
     in_force = f", {_version(noted.in_force)} of {noted.run_count} in force" if noted.in_force else ""
     parts: list[RenderableType] = [
-        Text.assemble((_short_id(task), "bold"), f"  {_title(task)}"),
-        Text.assemble("Notes: ", _state(task), in_force, _why_off(task)),
+        Text.assemble((_short_id(task_notes), "bold"), f"  {_title(task_notes)}"),
+        Text.assemble("Notes: ", _state(task_notes), in_force, _why_off(task_notes)),
     ]
-    if any(use.score is not None for use in task.uses):
+    if any(use.score is not None for use in task_notes.uses):
         scores = (
-            f"Score of a run's first version: {_score(task.before)} before notes, "
-            f"{_score(task.now)} in the latest runs with one"
+            f"Score of a run's first version: {_score(task_notes.before)} before notes, "
+            f"{_score(task_notes.now)} in the latest runs with one"
         )
-        parts.append(Text(f"{scores}   {_curve(task, longest=12)}" if console.is_utf8 else scores))
-    if task.payoff.without_runs:
-        parts.append(Text(task.payoff.sentence("notes on this task")))
-    if task.noted.is_shown:
+        parts.append(Text(f"{scores}   {_curve(task_notes, longest=12)}" if console.is_utf8 else scores))
+    if task_notes.payoff.without_runs:
+        parts.append(Text(task_notes.payoff.sentence("notes on this task")))
+    if task_notes.noted.is_shown:
         parts.append(Text(FEW_CONTROLS))
     parts.append("")
-    if (note := task.in_force) is not None:
-        parts += [Padding(Text(visible(task.block(note))), (0, 0, 0, 2)), ""]
-    parts.append(_versions_table(task))
-    same = any(map(task.repeats, task.revisions))
+    if (note := task_notes.in_force) is not None:
+        parts += [Padding(Text(visible(task_notes.block(note))), (0, 0, 0, 2)), ""]
+    parts.append(_versions_table(task_notes))
+    same = any(map(task_notes.repeats, task_notes.revisions))
     parts.append(Text("* in force" + ("   = as the version before it" if same else ""), QUIET))
-    if task.why_newer_wait:
-        parts.append(Text(task.why_newer_wait, QUIET))
-    if older := noted.run_count - len(task.revisions):
+    if task_notes.why_newer_wait:
+        parts.append(Text(task_notes.why_newer_wait, QUIET))
+    if older := noted.run_count - len(task_notes.revisions):
         parts.append(Text(f"and {counted(older, 'older version')}: `redraft notes export` prints all", QUIET))
-    return Group(*parts)
+    deliver(Group(*parts), task_notes.document(), as_json=as_json)
 
 
 def _versions_table(task: TaskNotes) -> PlainTable:
