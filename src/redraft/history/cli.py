@@ -469,9 +469,29 @@ def run_view(run: StoredRun, width: int, *, is_utf8: bool = True) -> RenderableT
     parts: list[RenderableType] = [*_head(run, is_utf8=is_utf8)]
     if run.record.versions:
         parts += ["", *score_tables(run, width)]
-    parts += [*_correction(run), *_writers(run), *_candidates(run), *_comparisons(run)]
-    parts += [*_failed(run), *_advice(run), *_reflections(run), *_usage(run), *_notes(run)]
-    return Group(*parts)
+    parts += _correction(run)
+    versions = run.record.versions
+    sections: dict[str, Sequence[RenderableType]] = {
+        "Written by": [  # if the run had several models
+            Text(f"version {version.iteration}: {visible(writer)}")
+            for version in versions
+            if (writer := run.writer(version))
+        ],
+        "Candidates": _candidates(run),
+        "Comparisons": [
+            Text(f"version {version.iteration}: {words}")
+            for version in versions
+            if (words := preference(version))
+        ],
+        "What failed": _failed(run),
+        "Advice": _advice(run),
+        "Reflections": _reflections(run),
+        "Used": [_usage(run)],
+    }
+    for title, lines in sections.items():
+        parts += ["", Text(title, "bold"), *lines] if lines else []
+    notes = [Text(f"Note: {visible(text)}") for text in run.record.diagnostics.values()]
+    return Group(*parts, *(["", *notes] if notes else []))
 
 
 def _title(run: StoredRun) -> Text:
@@ -584,16 +604,6 @@ def _how(version: ReflectionVersion) -> str:
     return version.strategy.replace("_", "\n", 1)
 
 
-def _writers(run: StoredRun) -> list[RenderableType]:
-    """Render the model that wrote each version, if the run had several."""
-    parts = [
-        Text(f"version {version.iteration}: {visible(writer)}")
-        for version in run.record.versions
-        if (writer := run.writer(version))
-    ]
-    return ["", Text("Written by", "bold"), *parts] if parts else []
-
-
 def _candidates(run: StoredRun) -> list[RenderableType]:
     """Render the rejected candidates of each version, and the reason for the choice."""
     parts: list[RenderableType] = []
@@ -604,17 +614,7 @@ def _candidates(run: StoredRun) -> list[RenderableType]:
             line = Text(f"{candidate.name}  {scored(candidate)}", QUIET)
             line.append(visible(failures(candidate.evaluation)), QUIET)
             parts.append(Padding(line, INDENT))
-    return ["", Text("Candidates", "bold"), *parts] if parts else []
-
-
-def _comparisons(run: StoredRun) -> list[RenderableType]:
-    """Render the preferences of the judge, for versions that were accepted by comparison."""
-    parts = [
-        Text(f"version {version.iteration}: {words}")
-        for version in run.record.versions
-        if (words := preference(version))
-    ]
-    return ["", Text("Comparisons", "bold"), *parts] if parts else []
+    return parts
 
 
 def _failed(run: StoredRun) -> list[RenderableType]:
@@ -623,7 +623,7 @@ def _failed(run: StoredRun) -> list[RenderableType]:
         if (failing := version.evaluation.failing) and version.repeats is None:
             lines = issue_lines(failing)
             parts += [Text(f"version {version.iteration}"), Padding(lines, INDENT)]
-    return ["", Text("What failed", "bold"), *parts] if parts else []
+    return parts
 
 
 def _advice(run: StoredRun) -> list[RenderableType]:
@@ -633,7 +633,7 @@ def _advice(run: StoredRun) -> list[RenderableType]:
         after = f", after {visible(advice.after)}" if advice.after else ""
         source = Text(f"{visible(advice.source)}{reason}{after}, {advice.tokens} tokens", QUIET)
         parts += [source, Padding(Text(visible(advice.text)), INDENT)]
-    return ["", Text("Advice", "bold"), *parts] if parts else []
+    return parts
 
 
 def _reflections(run: StoredRun) -> list[RenderableType]:
@@ -643,10 +643,10 @@ def _reflections(run: StoredRun) -> list[RenderableType]:
         parts.append(Text(f"{reflection.trigger}, version {reflection.iteration}{step}", QUIET))
         text = Text(visible(reflection.text or reflection.problem), "" if reflection.text else BAD)
         parts.append(Padding(text, INDENT))
-    return ["", Text("Reflections", "bold"), *parts] if parts else []
+    return parts
 
 
-def _usage(run: StoredRun) -> list[RenderableType]:
+def _usage(run: StoredRun) -> Table:
     record = run.record
     table = Table.grid(padding=(0, 2, 0, 0))
     for role, usage in record.usage_by_role.items():
@@ -654,7 +654,7 @@ def _usage(run: StoredRun) -> list[RenderableType]:
     table.add_row("total", f"{render_usage(record.usage)}, {record.execution_time:.1f} s")
     if spent := run.after_best:
         table.add_row("after the best", _after_text(spent))
-    return ["", Text("Used", "bold"), table]
+    return table
 
 
 def _after_text(spent: AfterBest) -> str:
@@ -663,11 +663,6 @@ def _after_text(spent: AfterBest) -> str:
         return "nothing"
     used = "usage not known" if spent.usage is None else render_usage(spent.usage)
     return f"{used}, {spent.seconds:.1f} s"
-
-
-def _notes(run: StoredRun) -> list[RenderableType]:
-    notes = [Text(f"Note: {visible(text)}") for text in run.record.diagnostics.values()]
-    return ["", *notes] if notes else []
 
 
 def _prompts_view(run: StoredRun) -> RenderableType:
