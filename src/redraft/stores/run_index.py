@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +24,17 @@ from typing import (
 from redraft._texts import counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError, DamagedRecordError
-from redraft.stores.base import Record, Row, Scalar, Store, after_all_with, json_text, microseconds, time_of
+from redraft.stores.base import (
+    Record,
+    Row,
+    Scalar,
+    Store,
+    after_all_with,
+    json_text,
+    microseconds,
+    time_of,
+    warn_once,
+)
 
 if TYPE_CHECKING:
     from redraft.types import TokenUsage
@@ -317,7 +326,7 @@ class RunIndex:
         """
         condition, values = self._condition(query)
         if after is not None:
-            at, run_id = _age(after)
+            at, run_id = after.created_at or _EPOCH, after.run_id if isinstance(after, RunRow) else after.key
             condition += " AND (created_at, run_id) < (:at, :after)"
             values |= {"at": microseconds(at), "after": run_id}
         columns = ", ".join(RUN_COLUMNS)
@@ -426,7 +435,9 @@ class RunIndex:
 
     async def _groups(self, by: GroupBy, query: RunQuery, columns: str) -> dict[Any, Sequence[Any]]:
         """Columns of each group by its value."""
-        _check_group(by)
+        groups = (*get_args(Column), *get_args(Facet))
+        if by not in groups:
+            raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, groups)}")
         condition, values = self._condition(query)
         table, value = "runs", str(by)
         if by in get_args(Facet):
@@ -503,7 +514,7 @@ def writes(space: str, row: Row, data: Mapping[str, Any]) -> list[tuple[str, dic
             columns = {name: _to_column(value, kind) for (name, kind), value in values}
             statements.append((table.put, columns | key))
         return statements
-    run = RunRow.of(row.key, _time(row.created_at), data)
+    run = RunRow.of(row.key, time_of(row.created_at), data)
     columns = {name: _to_column(getattr(run, name)) for name in _COLUMNS}
     columns |= {"created_at": row.created_at}
     criteria = json_text({name: list(scores) for name, scores in run.criteria.items()})
@@ -562,7 +573,7 @@ def _checked(value: Any, kind: str) -> Any:
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise TypeError(f"{value!r} is no {kind}")
     if kind == "time":
-        return _time(value)
+        return time_of(value)
     if isinstance(value, int | float) and not abs(value) < LARGEST:
         raise TypeError(f"{value!r} is no number that a database can hold")
     return float(value) if kind.startswith("float") and value is not None else value
@@ -571,21 +582,6 @@ def _checked(value: Any, kind: str) -> Any:
 def _named(values: Iterable[Any], kinds: Mapping[str, str]) -> dict[str, Any]:
     """Name the values that a record lists, and check them."""
     return {name: _checked(value, kinds[name]) for name, value in zip(kinds, values, strict=True)}
-
-
-def _time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def _age(run: RunRow | Record) -> tuple[datetime, str]:
-    """The sort key of runs: creation time and id."""
-    return run.created_at or _EPOCH, run.run_id if isinstance(run, RunRow) else run.key
-
-
-def _check_group(by: str) -> None:
-    groups = (*get_args(Column), *get_args(Facet))
-    if by not in groups:
-        raise ConfigError(f"Runs can't be grouped by {by!r}; {nearest(by, groups)}")
 
 
 def _to_column(value: Any, kind: str = "") -> Any:
@@ -619,7 +615,7 @@ def _unescaped(text: str) -> str:
 _FROM_DATABASE: Mapping[str, Callable[[Any], Any]] = {
     "str": _unescaped,
     "date": lambda days: _EPOCH.date() + timedelta(days=days),
-    "time": _time,
+    "time": time_of,
     "bool": bool,
 }
 
@@ -663,7 +659,7 @@ def _readable(
         try:
             values.append(read(row))
         except _UNREADABLE:
-            _warn(_damage(read, row, table))
+            warn_once(_damage(read, row, table))
             if (replacement := instead(row)) is not None:
                 values.append(replacement)
     return values
@@ -680,13 +676,6 @@ def _damage(read: Callable[[Sequence[Any]], object], row: Sequence[Any], table: 
             "The record is not affected; restore a backup to have it listed and counted again."
         )
     return ""
-
-
-@lru_cache(maxsize=1000)
-def _warn(damage: str) -> None:
-    from redraft.redact.log import logger  # noqa: PLC0415 (damage is rare)
-
-    logger.warning("%s", damage)
 
 
 def _insert(table: str, names: Iterable[str]) -> str:
