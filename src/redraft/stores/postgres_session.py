@@ -124,7 +124,11 @@ class PostgresWriter(PostgresReader):
                 connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 connection.execute(self._settings)
                 # The same order in all processes prevents deadlocks.
-                parts = [(key, job, steps) for job in jobs for key, steps in _write_of(job).parts(connection)]
+                parts = [
+                    (key, job, steps)
+                    for job in jobs
+                    for key, steps in cast("Write[Any] | WriteAll[Any]", job.do).parts(connection)
+                ]
                 run_together(
                     [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],
                     partial(_sync, connection, pipeline),
@@ -182,10 +186,6 @@ def run_together(
         waiting = [(job, steps) for job, steps in waiting if _advance(job, steps)]
         if waiting:
             sent()
-
-
-def _write_of(job: Job[Any]) -> Write[Any] | WriteAll[Any]:
-    return cast("Write[Any] | WriteAll[Any]", job.do)
 
 
 def _advance(job: Job[Any], steps: Steps[Any]) -> bool:
