@@ -97,7 +97,7 @@ class Site:
                     raise
                 return RedirectResponse(path, 303)
             site = self._site(request, page, fingerprint)
-            text = await asyncio.to_thread(_html, page, view, site)
+            text = await asyncio.to_thread(render, page.template, page=view, site=site, **page.functions)
             self.seconds[page.path] = perf_counter() - started
             return HTMLResponse(text)
 
@@ -111,7 +111,11 @@ class Site:
             if (path := await self._path_of_other_kind(page, page_request)) is not None:
                 return RedirectResponse(f"{path}.json", 303)
             view = await page.read(page_request)
-            return Response(await asyncio.to_thread(_json, page, view), media_type="application/json")
+
+            def text() -> str:
+                return json.dumps(to_json({"schema_version": 1, **page.document(view)}), indent=2)
+
+            return Response(await asyncio.to_thread(text), media_type="application/json")
 
         return serve
 
@@ -210,7 +214,10 @@ class Site:
         """The data of the shell around every page."""
         query = f"?{request.url.query}" if request.url.query else ""
         path = quote(request.scope["path"], errors="surrogatepass")
-        nav = [(label, section, _is_within(page, section)) for label, section in self.navigation.items()]
+        inside = "" if page is None else f"{page.section or page.path}/"
+        nav = [
+            (label, section, inside.startswith(f"{section}/")) for label, section in self.navigation.items()
+        ]
         return {
             "nonce": request.state.nonce if "nonce" in request.scope.get("state", {}) else "",
             "nav": nav,
@@ -219,15 +226,3 @@ class Site:
             "fingerprint": fingerprint,
             "place": self.project.place,
         }
-
-
-def _is_within(page: Page | None, section: str) -> bool:
-    return page is not None and f"{page.section or page.path}/".startswith(f"{section}/")
-
-
-def _html(page: Page, view: Any, site: dict[str, Any]) -> str:
-    return render(page.template, page=view, site=site, **page.functions)
-
-
-def _json(page: Page, view: Any) -> str:
-    return json.dumps(to_json({"schema_version": 1, **page.document(view)}), indent=2)
