@@ -175,11 +175,10 @@ def sparkline(scores: Sequence[float | None], longest: int | None = None) -> str
     """Draw scores from 0 to 1 as bars, and None as a dot; at most `longest`: the first and the latest."""
     if longest is not None and len(scores) > longest:
         scores = [scores[0], *scores[len(scores) - longest + 1 :]]
-    return "".join(_bar(score) for score in scores)
-
-
-def _bar(score: float | None) -> str:
-    return UNKNOWN if score is None else BARS[min(len(BARS) - 1, max(0, int(score * len(BARS))))]
+    highest = len(BARS) - 1
+    return "".join(
+        UNKNOWN if score is None else BARS[min(highest, max(0, int(score * len(BARS))))] for score in scores
+    )
 
 
 T = TypeVar("T")

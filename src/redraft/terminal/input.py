@@ -108,15 +108,12 @@ def edited(text: str, name: str) -> str:
                 return after.decode("utf-8", "surrogatepass")
             except UnicodeDecodeError as error:
                 problem = f"The edited text is not UTF-8 ({error.reason})"
-        stays = "" if after == before else f" Your text is in {str(_rescued(after, name))!r}."
+        stays = ""
+        if after != before:
+            rescued = Path(tempfile.mkdtemp(prefix="redraft-")) / name
+            rescued.write_bytes(after)
+            stays = f" Your text is in {str(rescued)!r}."
         raise ConfigError(f"{problem}, so nothing was changed.{stays}")
-
-
-def _rescued(data: bytes, name: str) -> Path:
-    """Save an edited text in a private file that stays."""
-    path = Path(tempfile.mkdtemp(prefix="redraft-")) / name
-    path.write_bytes(data)
-    return path
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from redraft.text.characters import visible
 from redraft.text.diff import hunks, similarity, word_diff
 
 if TYPE_CHECKING:
-    from redraft.text.diff import Line, Op
+    from redraft.text.diff import Op
 
 ALIKE = 0.4
 """Similarity below which texts are shown one after the other: a word diff would be a jumble."""
@@ -36,7 +36,9 @@ def changes(before: str, after: str, *, coloured: bool, longest: int | None = LO
     lines: list[Text] = []
     for part in hunks(word_diff(before, after), CONTEXT):
         if not isinstance(part, int):
-            lines += [_line(line, coloured=coloured) for line in part]
+            lines += [
+                Text.assemble(*(marked(op, text, coloured=coloured) for op, text in line)) for line in part
+            ]
         elif lines:
             lines.append(Text("...", QUIET))
     return Text("\n").join(_clipped(lines, longest))
@@ -46,13 +48,6 @@ def marked(op: Op, text: str, *, coloured: bool) -> Text:
     """Render an unchanged, removed or added piece of a diff."""
     opening, closing = ("", "") if coloured else MARKS[op]
     return Text(f"{opening}{text}{closing}", STYLES[op])
-
-
-def _line(line: Line, *, coloured: bool) -> Text:
-    rendered = Text()
-    for op, text in line:
-        rendered.append_text(marked(op, text, coloured=coloured))
-    return rendered
 
 
 def _whole(text: str, op: Op, *, coloured: bool, longest: int | None) -> list[Text]:
