@@ -193,8 +193,10 @@ def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     if issubclass(kind, BaseException):
         return lambda value: {"type": kind.__name__, "message": readable(value)}
     if hasattr(kind, "model_dump"):  # a pydantic model, recognised without importing pydantic
-        return _dump_model
-    return partial(_dump_dataclass, kind) if is_dataclass(kind) else repr
+        return lambda value: value.model_dump(mode="json", by_alias=True)
+    if is_dataclass(kind):
+        return lambda value: _adapter(kind).dump_python(value, mode="json", by_alias=True)
+    return repr
 
 
 def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
@@ -312,14 +314,6 @@ def _encode_mapping(mode: _Mode, mapping: Mapping[Any, Any]) -> Any:
     return {TAG: "object", "value": items} if TAG in items and mode.is_record else items
 
 
-def _dump_model(value: Any) -> Any:
-    return value.model_dump(mode="json", by_alias=True)
-
-
-def _dump_dataclass(kind: type[Any], value: Any) -> Any:
-    return _adapter(kind).dump_python(value, mode="json", by_alias=True)
-
-
 # Values of other classes: of the standard library, and of users.
 
 
@@ -334,11 +328,8 @@ def _is_restorable(kind: Any) -> bool:
         except TypeError:  # its instances are dictionaries or exceptions, say, with a content of their own
             return False
         return True
-    return issubclass(kind, (Enum, *_BASES)) or _is_named_tuple(kind)
-
-
-def _is_named_tuple(kind: Any) -> bool:
-    return issubclass(kind, tuple) and "_fields" in dir(cast("object", kind))
+    is_named_tuple = issubclass(kind, tuple) and "_fields" in dir(cast("object", kind))
+    return is_named_tuple or issubclass(kind, (Enum, *_BASES))
 
 
 _BASES = (str, int, float, bytes)
@@ -619,8 +610,7 @@ def _rebuilt_builtin(name: str, parts: Any) -> Any:
 
 def is_record(kind: Any) -> bool:
     """Whether a class is a pydantic model or a data class; an enumeration of data objects is not."""
-    is_class_of_records = hasattr(kind, "model_validate") or is_dataclass(kind)
-    return is_class_of_records and not issubclass(cast("type[Any]", kind), Enum)
+    return (_is_model(kind) or is_dataclass(kind)) and not issubclass(cast("type[Any]", kind), Enum)
 
 
 def _class_named(name: str) -> type[Any]:
