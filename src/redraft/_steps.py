@@ -304,7 +304,10 @@ async def answer(model: ChatModel, request: ChatRequest, *, is_step: bool = True
 async def _in_step(
     step: Step, request: ChatRequest, send: Callable[[ChatRequest], Awaitable[ChatReply]]
 ) -> ChatReply:
-    return await (send(request) if step is direct else step(_name_of(request), ChatReply, send, request))
+    if step is direct:
+        return await send(request)
+    content = json.dumps(to_json(request), sort_keys=True)
+    return await step(f"model {sha256(content.encode()).hexdigest()[:16]}", ChatReply, send, request)
 
 
 async def _send_within(
@@ -318,11 +321,6 @@ async def _send_within(
     reply = await call.limited(send)
     usage = call.counted(reply.usage, reply.text, cut_off=reply.finish_reason == "length")
     return reply if usage is reply.usage else replace(reply, usage=usage)
-
-
-def _name_of(request: ChatRequest) -> str:
-    content = json.dumps(to_json(request), sort_keys=True)
-    return f"model {sha256(content.encode()).hexdigest()[:16]}"
 
 
 IMAGE_TOKENS = 1_000
