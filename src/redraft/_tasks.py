@@ -33,10 +33,7 @@ async def end_tasks(
         if left:
             _, left = await asyncio.wait(left, timeout=patience)
     if left:
-        names = ", ".join(sorted(_name(task) for task in left))
-        logger.warning("These tasks were cancelled %g s ago and go on: %s", within + LAST_PATIENCE, names)
+        names = sorted(task.get_name() if isinstance(task, asyncio.Task) else repr(task) for task in left)
+        waited = within + LAST_PATIENCE
+        logger.warning("These tasks were cancelled %g s ago and go on: %s", waited, ", ".join(names))
     return left
-
-
-def _name(task: asyncio.Future[Any]) -> str:
-    return task.get_name() if isinstance(task, asyncio.Task) else repr(task)
