@@ -149,8 +149,8 @@ def _share(value: Any) -> float:
     return share
 
 
-def _share_or(default: float) -> Callable[[Any], float]:
-    return lambda value: default if value is None else _share(value)
+def _share_or_all(value: Any) -> float:
+    return 1.0 if value is None else _share(value)
 
 
 def _optional_share(value: Any) -> float | None:
@@ -171,14 +171,6 @@ def _flag(value: Any) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise ValueError("True or False")
     return value
-
-
-def _flag_or(default: bool) -> Callable[[Any], bool]:
-    def read(value: Any) -> bool:
-        flag = _flag(value)
-        return default if flag is None else flag
-
-    return read
 
 
 def _scores(value: Any) -> dict[str, float | None]:
@@ -226,10 +218,6 @@ def _items(value: Any, expected: str) -> Iterable[Any]:
     if not isinstance(value, Iterable):
         raise TypeError(expected)
     return cast("Iterable[Any]", value)
-
-
-def _names(value: Any) -> tuple[str, ...] | None:
-    return None if value is None else _texts(value)
 
 
 def _issues(value: Any) -> tuple[Issue, ...]:
@@ -319,10 +307,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _advice(value: Any) -> tuple[Advice, ...]:
-    return () if value is None else advice_of(value)
-
-
 def advice_of(value: Any) -> tuple[Advice, ...]:
     """Advice as an advisor returned it; raises `TypeError` that says what was expected."""
     advice = _tuple_of(Advice, value)
@@ -400,24 +384,24 @@ def _own_evaluation(value: Any) -> ReflectionEvaluation | None:
 _EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
     "overall_score": _optional_share,
     "criteria_scores": _scores,
-    "satisfactory": _flag_or(default=False),
+    "satisfactory": lambda value: bool(_flag(value)),
     "issues": _issues,
     "suggestions": _texts,
-    "confidence": _share_or(1.0),
+    "confidence": _share_or_all,
     "spread": _not_negative,
     "samples": _samples,
-    "agreement": _share_or(1.0),
-    "repeats_itself": _flag_or(default=False),
+    "agreement": _share_or_all,
+    "repeats_itself": lambda value: bool(_flag(value)),
     "preferred": _optional_share,
     "gates_passed": _flag,
     "failed_gates": _texts,
     "usage": usage_of,
     "memo": copy_of,
     "generated": _texts,
-    "meets_given": _flag_or(default=True),
+    "meets_given": lambda value: _flag(value) is not False,
     "shown": _shown,
     "opinions": _texts,
-    "unmet": _names,
+    "unmet": lambda value: None if value is None else _texts(value),
 }
 _DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
     "usage": lambda value: NOT_REPORTED if value is None else usage_of(value),
@@ -428,7 +412,7 @@ _DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
     "evaluation": _own_evaluation,
     "choice": _choice,
     "model": _text,
-    "advice": _advice,
+    "advice": lambda value: () if value is None else advice_of(value),
 }
 
 
