@@ -33,15 +33,6 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? E{listed[1:]}" if close else listed
 
 
-CRITERION_FUNCTION_NOTE = "The function of the criterion "
-"""Prefix of the note on an exception that a criterion's function raised."""
-
-
-def is_from_criterion_function(error: BaseException) -> bool:
-    """Whether a criterion's function raised an error."""
-    return any(note.startswith(CRITERION_FUNCTION_NOTE) for note in getattr(error, "__notes__", ()))
-
-
 def readable(value: object, render: Callable[[Any], str] = str) -> str:
     """The text of a value by `str` or `repr`; a note in its place if the value's class raises an error."""
     try:
@@ -50,9 +41,23 @@ def readable(value: object, render: Callable[[Any], str] = str) -> str:
         return f"<{type(value).__name__}, whose {render.__name__}() raises {type(error).__name__}>"
 
 
+CRITERION_FUNCTION_NOTE = "The function of the criterion "
+"""Prefix of the note on an exception that a criterion's function raised."""
+
+
 def named_error(error: BaseException) -> str:
-    """The class and the message of an error, such as "ValueError: no number"."""
-    return f"{type(error).__name__}: {readable(error)}".removesuffix(": ")
+    """The class and the message of an error, such as "ValueError: no number".
+
+    They come after the criterion, if a criterion's function raised the error.
+    """
+    text = f"{type(error).__name__}: {readable(error)}".removesuffix(": ")
+    return ": ".join(filter(None, (criterion_note(error), text)))
+
+
+def criterion_note(error: BaseException) -> str:
+    """The note that names the criterion whose function raised an error; "" for other errors."""
+    notes = (note for note in getattr(error, "__notes__", ()) if isinstance(note, str))
+    return next((note for note in notes if note.startswith(CRITERION_FUNCTION_NOTE)), "")
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:

@@ -236,10 +236,12 @@ def test_an_interrupted_evaluation_goes_on(project):
     stopped = redraft(*words, "--budget-tokens", "140")
     assert stopped.exit_code == 3
     assert "The budget was spent after 1 of 12 tries." in " ".join(stopped.stdout.split())
+    assert "budget spent" in redraft("eval", "list").stdout
     whole = redraft("eval", "cases.yaml", "-a", "an_app:writer", "--resume", "last")
     assert whole.exit_code == 0
     assert "12  100 % (" in whole.stdout
-    assert len(document(redraft("eval", "list", "--json"))["evaluations"]) == 1
+    [listed] = document(redraft("eval", "list", "--json"))["evaluations"]
+    assert listed["state"] == "finished"
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,17 @@ def test_runs_says_where_it_looked_if_there_are_none(project):
     assert "No run in" in redraft("runs", "--status", "failed").stdout
 
 
+def test_runs_in_a_subfolder_names_the_folder_above_that_has_some(project, monkeypatch):
+    (project / ".redraft").mkdir()
+    (project / "sub").mkdir()
+    (project / "redraft.toml").unlink(missing_ok=True)
+    monkeypatch.chdir(project / "sub")
+    text = "".join(redraft("runs").stdout.split())
+    assert f"{project}hasa.redraftfolder,whichisusedinthatfolderonly,unlessithasaredraft.toml" in text
+    (project / "redraft.toml").touch()
+    assert "in that folder only" not in redraft("runs").stdout
+
+
 @pytest.fixture
 def own_store(project):
     """The path of a store of the user's own, with a run in it."""

@@ -301,15 +301,32 @@ def test_a_run_stopped_by_its_budget_has_the_same_summary_when_replayed():
     assert again._repr_html_() == first._repr_html_()
 
 
-def test_another_budget_for_a_run_that_is_over_is_not_ignored_silently(caplog):
+@pytest.mark.parametrize(
+    ("options", "ignored"),
+    [
+        ({"budget_tokens": 5_000}, "budget_tokens=5000 has no effect"),
+        ({"max_iterations": 5}, "max_iterations=5 has no effect"),
+        ({"quality_threshold": 0.5, "judge_samples": 3}, "=0.5 and judge_samples=3 have no effect"),
+        ({"reflection_prompt": "Judge {output}."}, "reflection_prompt='Judge {output}.' has no effect"),
+    ],
+)
+@pytest.mark.parametrize("budget", [75, None])
+def test_other_options_for_a_run_that_has_ended_are_not_ignored_silently(options, ignored, budget, caplog):
     store = MemoryStore()
-    stopped_by_its_budget(store, 75)
-    stopped_by_its_budget(store, 75)
+
+    def call(budget_tokens=budget, **options):
+        pattern = ReflectionPattern(quality_criteria=[LENGTH], budget_tokens=budget_tokens, **options)
+        agent = Agent(ScriptedModel(["a draft"] * 9), pattern=pattern, keep=store)
+        return agent.run_sync("Write.", run_id="r")
+
+    first = call()
+    caplog.clear()
+    call()
     assert not caplog.records
-    again = stopped_by_its_budget(store, 5_000)
-    assert again.convergence_reason == "token_budget"
+    again = call(**options)
+    assert again.convergence_reason == first.convergence_reason
     [warning] = caplog.messages
-    assert "budget_tokens=5000 has no effect" in warning
+    assert ignored in warning
     assert "use a new run_id" in warning
 
 

@@ -256,6 +256,14 @@ def test_end_of_the_script():
     assert not caught.value.retryable
 
 
+def test_a_script_function_at_the_end_of_its_iterator_is_named():
+    replies = iter(["one"])
+    model = ScriptedModel(lambda _request: next(replies))
+    run_sync(model(chat_request()))
+    with pytest.raises(ModelError, match=r"function raised StopIteration in call 2 \(revision\)"):
+        run_sync(model(chat_request("Again", role="revision")))
+
+
 def test_scripted_exception_is_raised():
     model = ScriptedModel([ModelError("busy", status=429, retryable=True), "fine"])
     with pytest.raises(ModelError, match="busy"):

@@ -171,8 +171,10 @@ class Evaluated:
 
     @property
     def state(self) -> str:
-        """`finished`, or the state of its process."""
-        return "finished" if self.finished_at else self.process.state_of_run
+        """`finished`, `budget spent` if tries are missing, or the state of its process."""
+        if self.finished_at is None:
+            return self.process.state_of_run
+        return "budget spent" if self.note else "finished"
 
     def document(self) -> dict[str, Any]:
         """The evaluation as plain data, for a list."""

@@ -42,6 +42,7 @@ from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
 from redraft.redact.redactor import redactor_of_environment
+from redraft.settings import DEFAULT_HOME, project_folder
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import at_database, run_async
@@ -291,8 +292,15 @@ def _no_runs(place: str, *, filtered: bool, has_inner: bool, is_own: bool) -> st
         )
     if not is_own:
         return f"No runs are stored in {place}."
+    above = next((folder for folder in project_folder().parents if (folder / DEFAULT_HOME).is_dir()), None)
+    elsewhere = (
+        ""
+        if above is None
+        else f"{above} has a {DEFAULT_HOME} folder, which is used in that folder only, unless it has a "
+        "redraft.toml (which may be empty).\n"
+    )
     return (
-        f"No runs are stored in {place} yet.\n"
+        f"No runs are stored in {place} yet.\n{elsewhere}"
         "Every run of an Agent, a @reflected function or a workflow is stored, and so is every run of check, "
         "revise and demo: try `redraft demo`. For runs in a store of your own, such as "
         "keep=SqliteStore('runs.db'), add --database runs.db."

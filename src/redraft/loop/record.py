@@ -476,6 +476,14 @@ class RunRecord:
                 self.run_id,
             )
 
+    def changed_options(self, options: Mapping[str, Any]) -> list[str]:
+        """The options, as `name=value`, that differ from those that this run has recorded."""
+        return [
+            f"{name}={short_repr(value)}"
+            for name, value in options.items()
+            if name in self.options and _comparable(value) != _comparable(self.options[name])
+        ]
+
     def end(self, result: ReflectionResult, output_type: OutputType[Any] | None = None) -> None:
         """Fill in how the run ended."""
         history = result.history
@@ -588,17 +596,15 @@ def _draft_text(draft: Output | None) -> str:
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 
+def _comparable(value: Any) -> str:
+    """A value as stored, without the addresses of functions, which differ from process to process."""
+    return _ADDRESS.sub(">", json.dumps(to_record(value), sort_keys=True))
+
+
 def _have_changed(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether recorded criteria differ in the keys that both have: a newer Redraft may record more.
-
-    A function that can't be imported has an address in its name, which differs from process to process.
-    """
-
-    def text(value: Any) -> str:
-        return _ADDRESS.sub(">", json.dumps(value, sort_keys=True))
-
+    """Whether recorded criteria differ in the keys that both have: a newer Redraft may record more."""
     return len(before) != len(now) or any(
-        text(then[key]) != text(this[key])
+        _comparable(then[key]) != _comparable(this[key])
         for then, this in zip(before, now, strict=True)
         for key in then.keys() & this.keys()
     )

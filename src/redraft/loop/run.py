@@ -38,7 +38,6 @@ from redraft.errors import (
 from redraft.evaluate.criteria import recorded as recorded_criteria
 from redraft.evaluate.evidence import have_same_results
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
-from redraft.loop.budget import OPTIONS as BUDGET_OPTIONS
 from redraft.loop.budget import StepBudget, Tally, enclosing_budget
 from redraft.loop.candidates import best_of
 from redraft.loop.diagnose import NO_JUDGE, Signals, diagnose
@@ -743,7 +742,7 @@ async def run_and_store(
                     record.end(run.result, output_type)
 
         if (finished := await journal.begin(record)) is not None:
-            _report_ignored_budget(finished, pattern)
+            _report_ignored_options(finished, pattern)
             return _replay_result(finished, pattern, output_type, on_token)
         result = await journal.track(record, work())
         if journal.store_error:
@@ -758,24 +757,16 @@ async def run_and_store(
         return result
 
 
-def _report_ignored_budget(record: RunRecord, pattern: ReflectionPattern) -> None:
-    """Warn if a run that a budget stopped is called with another budget: its result stays as it was."""
-    if record.stop is None or not record.stop.reason.is_budget:
-        return
-    changes = {
-        option: getattr(pattern, option)
-        for option in BUDGET_OPTIONS.values()
-        if getattr(pattern, option) != record.options.get(option)
-    }
-    if not changes:
-        return
-    changed = ", ".join(f"{option}={value}" for option, value in changes.items())
-    logger.warning(
-        "The run %s was stopped by its budget and returns its stored result; %s has no effect. To have more "
-        "tried, use a new run_id.",
-        record.run_id,
-        changed,
-    )
+def _report_ignored_options(record: RunRecord, pattern: ReflectionPattern) -> None:
+    """Warn if a run that has ended is called with other options: its result stays as it was."""
+    changed = record.changed_options(pattern.recorded())
+    if changed:
+        logger.warning(
+            "The run %s has ended and returns its stored result; %s no effect. To run with other options, "
+            "use a new run_id.",
+            record.run_id,
+            f"{listed(changed)} {'has' if len(changed) == 1 else 'have'}",
+        )
 
 
 def _replay_result(

@@ -63,7 +63,12 @@ class ScriptedModel:
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
         """Answer with the next reply, or raise it if it is an exception."""
         self.requests.append(request)
-        reply = self._answer(request)
+        try:
+            reply = self._answer(request)
+        except StopIteration:  # a coroutine can't raise it
+            raise ModelError(
+                f"The script's function raised StopIteration in call {len(self.requests)} ({request.role})."
+            ) from None
         return _reply_of(await reply if inspect.isawaitable(reply) else reply, request, self._price)
 
     async def stream(self, request: ChatRequest, on_text: TextListener, /) -> ChatReply:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
-from redraft._validation import is_from_criterion_function, named_error
+from redraft._validation import criterion_note, named_error
 from redraft.errors import (
     ConfigError,
     JobError,
@@ -71,7 +71,7 @@ def code_of_error(error: BaseException) -> ExitCode:
         return ExitCode.PROVIDER
     if isinstance(error, ConfigError | SandboxError | SpecFileError | StoreError):
         return ExitCode.USAGE
-    return ExitCode.USAGE if _is_disk_full(error) or is_from_criterion_function(error) else ExitCode.DEFECT
+    return ExitCode.USAGE if _is_disk_full(error) or criterion_note(error) else ExitCode.DEFECT
 
 
 def _is_disk_full(error: BaseException) -> TypeGuard[OSError]:
@@ -96,7 +96,8 @@ def surface(*, debug: bool) -> Generator[None]:
 def report_error(error: Exception, *, debug: bool) -> ExitCode:
     """Report an error on stderr; return its exit code."""
     # A note says which node of a workflow raised it; `__notes__` exists only if there are notes.
-    place = "".join(f"{note}: " for note in vars(error).get("__notes__", ()))
+    notes = (note for note in vars(error).get("__notes__", ()) if note != criterion_note(error))
+    place = "".join(f"{note}: " for note in notes)
     if debug:
         _report("".join(traceback.format_exception(error)).rstrip("\n"), breaks_lines=False)
     elif isinstance(error, SpecFileError):
@@ -104,7 +105,7 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
             _report(f"Error: {place}{problem}")
     elif isinstance(error, RedraftError):
         _report(f"Error: {place}{error}")
-    elif is_from_criterion_function(error):
+    elif criterion_note(error):
         _report(f"Error: {place}{named_error(error)}")
     elif _is_disk_full(error):
         _report(f"Error: {place}the result can't be written: {error.strerror}.")
