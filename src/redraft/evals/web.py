@@ -63,18 +63,16 @@ async def evaluation(request: PageRequest) -> dict[str, Any]:
         {
             "ours": difference.ours,
             "theirs": difference.theirs,
-            "cases": _flips(report, difference, ours, theirs),
+            # The first flipped cases, each with a try that only one side passes.
+            "cases": [
+                flip
+                for case in (*difference.lost, *difference.gained)[:FLIPS]
+                if (flip := _flip(report, difference, case, ours, theirs)) is not None
+            ],
         }
         for difference, theirs in zip(report.differences, others, strict=True)
     ]
     return {"report": report, "flips": flips, "stored_runs": stored}
-
-
-def _flips(report: EvaluationReport, difference: Difference, ours: Side, theirs: Side) -> list[Flip]:
-    """The first flipped cases, each with a try that only one side passes."""
-    flipped = (*difference.lost, *difference.gained)[:FLIPS]
-    flips = (_flip(report, difference, case, ours, theirs) for case in flipped)
-    return [flip for flip in flips if flip is not None]
 
 
 def _flip(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from redraft.evals.success import SuccessCriteria, success_criteria
-from redraft.loop.record import RUN, RunRecord
+from redraft.loop.record import RUN
 from redraft.loop.runs import ACTIVE, STATES, Runs, state_of
 from redraft.stores.base import listed
 from redraft.stores.run_index import RunRow
@@ -16,8 +16,6 @@ from redraft.web.page import NotFoundError, Page, PageRequest
 from redraft.workflow.history import WORKFLOW, StoredWorkflow, Workflows
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from redraft.stores.base import Record
 
 
@@ -36,9 +34,16 @@ async def runs(request: PageRequest) -> dict[str, Any]:
     project_runs = Runs(project.store)
     last = await run_filter.last(request)
     loops = await run_filter.runs(project_runs, MOST + 1, last)
-    rows = sorted([*loops, *await run_filter.workflows(request, MOST + 1, last)], key=_age, reverse=True)
-    records = await project_runs.read_rows([row for row in rows[:MOST] if isinstance(row, RunRow)])
-    by_id = {record.run_id: (await _redacted(request, record)).summary() for record in records}
+    rows = [*loops, *await run_filter.workflows(request, MOST + 1, last)]
+    # In the order of a store's records.
+    rows.sort(
+        key=lambda row: (row.created_at, row.run_id if isinstance(row, RunRow) else row.record.run_id),
+        reverse=True,
+    )
+    by_id: dict[str, dict[str, Any]] = {}
+    for record in await project_runs.read_rows([row for row in rows[:MOST] if isinstance(row, RunRow)]):
+        task, origin, error = await project.redacted((record.task, record.origin, record.error))
+        by_id[record.run_id] = replace(record, task=task, origin=origin, error=error).summary()
     table: list[dict[str, Any]] = []
     for row in rows[:MOST]:
         if isinstance(row, StoredWorkflow):
@@ -117,16 +122,6 @@ class RunFilter:
             return []
         workflows, status, name = Workflows(request.project.store), self.status or None, self.name or None
         return await workflows.find(status=status, name=name, limit=limit, after=last)
-
-
-def _age(row: RunRow | StoredWorkflow) -> tuple[datetime, str]:
-    """The sort key of runs and workflows, in the order of a store's records."""
-    return row.created_at, row.run_id if isinstance(row, RunRow) else row.record.run_id
-
-
-async def _redacted(request: PageRequest, record: RunRecord) -> RunRecord:
-    task, origin, error = await request.project.redacted((record.task, record.origin, record.error))
-    return replace(record, task=task, origin=origin, error=error)
 
 
 def _document(page: dict[str, Any]) -> dict[str, Any]:
