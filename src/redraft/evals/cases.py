@@ -334,8 +334,8 @@ def read_cases(path: str | Path) -> list[EvalCase]:
         raise ConfigError(f"The file of cases {str(path)!r} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"The file of cases {str(path)!r} is not UTF-8 text.") from error
-    if reader := READERS.get(path.suffix.lower()):
-        return reader(text, str(path))
+    if path.suffix.lower() in ROW_FILES:
+        return cases_of_rows(rows_of(text, str(path)), source=str(path))
     with modules_in(path.parent):
         return _CasesReader(path, text).cases()
 
@@ -449,7 +449,7 @@ def add_cases(path: Path, cases: Sequence[EvalCase]) -> list[EvalCase]:
     text of the file stays as it is. Images are written to a folder next to the file. Raises `ConfigError` for
     a file that is not a file of cases, or whose last key is not `cases`.
     """
-    if path.suffix.lower() in READERS:
+    if path.suffix.lower() in ROW_FILES:
         raise ConfigError(f"Cases are added to YAML files only, such as cases.yaml; got {str(path)!r}.")
     try:
         text = path.read_bytes().decode("utf-8") if check_regular(path) else ""
@@ -627,11 +627,3 @@ def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
     if not messages or messages[-1].role != "user":
         raise ConfigError(f"{place}: a conversation must end with a message of the user.")
     return messages[-1].content, tuple(messages[:-1])
-
-
-def _cases_of_text(text: str, source: str) -> list[EvalCase]:
-    return cases_of_rows(rows_of(text, source), source=source)
-
-
-READERS: Mapping[str, Callable[[str, str], list[EvalCase]]] = dict.fromkeys(ROW_FILES, _cases_of_text)
-"""Readers of rows by file suffix."""
