@@ -194,12 +194,17 @@ class _Outputs:
         advised_runs = sum(not self.advised[run].isdisjoint(ids) for run in runs)
         issues = [text for text, _ in Counter(group.issues).most_common(MOST_ISSUES)]
         title = _title(group.criterion, issues[0]) if group.words else group.title
+        fields = ("do_differently", "rule", "strategy")
+        advice = [
+            "\n".join(text for name, text in lesson.content.texts.items() if name in fields)
+            for lesson in about
+        ]
         # Numbers in the tasks of most failed outputs, such as a limit.
         counts = Counter(number for sample in group.bad for number in set(re.findall(r"\d+", sample.task)))
         texts = (
             *issues,
             self.descriptions.get(group.criterion, ""),
-            *map(_advice_in, about),
+            *advice,
             " ".join(number for number, count in counts.items() if count * 2 > len(group.bad)),
         )
         return RecurringFailure(title, group.bad, good, texts, ids, advised_runs)
@@ -244,8 +249,3 @@ def _is_about(lesson: Lesson, group: _Group, runs: set[str]) -> bool:
     if len(issue_words & words) >= ABOUT * len(issue_words):
         return True
     return lesson.source in runs and bool(group.criterion) and words_in(group.criterion) <= words
-
-
-def _advice_in(lesson: Lesson) -> str:
-    advice = ("do_differently", "rule", "strategy")
-    return "\n".join(text for name, text in lesson.content.texts.items() if name in advice)

@@ -57,10 +57,11 @@ class RunProblem:
             if marks:
                 return not marks.isdisjoint(_MARK.findall("\n".join(facts)))
             return any(self._resembles(fact, SAME_PROBLEM) for fact in facts)
+        source = self.source.rstrip(".")
         if self.source and any(
             self.is_opinion or self.text == NOT_MET or self._resembles(fact, SAME_PROBLEM)
             for fact in facts
-            if _begins_with(fact, self.source)
+            if fact.startswith(source) and not fact[len(source) : len(source) + 1].isalnum()
         ):
             return True
         text = _plain(self.text)
@@ -171,11 +172,6 @@ def _failure_in(lesson: Lesson) -> list[str]:
 
 def _clean(text: str) -> str:
     return in_one_line(Cleaner().clean(text))
-
-
-def _begins_with(fact: str, source: str) -> bool:
-    source = source.rstrip(".")
-    return fact.startswith(source) and not fact[len(source) : len(source) + 1].isalnum()
 
 
 def _plain(text: str) -> str:
