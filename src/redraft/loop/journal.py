@@ -13,7 +13,7 @@ from hashlib import sha256
 from os import urandom
 from pathlib import PurePath
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast
 
 from redraft import _telemetry
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
@@ -338,9 +338,9 @@ class Journalled:
         self.failures.update(place for place, _ in void)
         enclosing = {outer for place, _ in void for outer in _enclosing_places(place)}
         for place, data in void:
-            result = data.get("result")
+            result: Any = data.get("result")
             if place not in enclosing and isinstance(result, dict) and "usage" in result:
-                self.void_usage += from_record(TokenUsage, result["usage"])
+                self.void_usage += from_record(TokenUsage, cast("dict[str, Any]", result)["usage"])
 
     async def _look_up(self, place: str) -> StepData | None:
         if not self.resumes:
