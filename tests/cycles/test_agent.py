@@ -569,3 +569,32 @@ def test_a_signal_stops_all_agents_of_a_process():
     before = signal.getsignal(signal.SIGTERM)
     assert run(main()) == [1, 2, 1, 1]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("storage", ["process", "given"])
+def test_changing_what_an_agent_returns_does_not_change_its_memory(storage):
+    def damage(data):
+        for value in data.values() if isinstance(data, dict) else data:
+            if isinstance(value, dict | list):
+                damage(value)
+        data.clear()
+
+    async def main():
+        agent = monitor(storage=None if storage == "process" else MemoryStore(), on_event=hear)
+        async with agent:
+            first = await agent.run_cycle()
+            before = json.dumps(agent.memory.items)
+            damage(first.state)
+            for change in first.changes:
+                damage(change.after)
+            damage(agent.memory.items)
+            damage((await (await Agents().get("monitor")).memory()).items)
+            return before, json.dumps(agent.memory.items), await agent.run_cycle()
+
+    def hear(event):
+        if isinstance(event, CycleFinished) and event.number > 1:
+            damage(event.result.state)
+
+    before, after, second = run(main())
+    assert before == after
+    assert [change.before for change in second.changes] == [None]

@@ -35,7 +35,7 @@ from redraft.cycles.cycle import (
     error_line,
 )
 from redraft.cycles.mail import answers_of, check_cycle, check_feedback, signal_mail
-from redraft.cycles.memory import FEEDBACK, Memory, stamp_of
+from redraft.cycles.memory import FEEDBACK, Memory, copied, stamp_of
 from redraft.cycles.notices import Webhook, waiting_notice
 from redraft.cycles.reason import analyze, authorize, govern, plan
 from redraft.cycles.records import AgentCard, CycleRecord, data_redactor, new_id
@@ -182,8 +182,8 @@ class CycleAgent:
 
     @property
     def memory(self) -> Memory:
-        """The memory after the last cycle; empty before the first cycle of this process."""
-        return Memory() if self._sessions.latest is None else self._sessions.latest.memory
+        """A copy of the memory after the last cycle; empty before the first cycle of this process."""
+        return Memory() if self._sessions.latest is None else copied(self._sessions.latest.memory)
 
     @property
     def latest(self) -> CycleRecord | None:
@@ -529,12 +529,14 @@ class CycleAgent:
 
     def _result(self, session: Session, cycle: Cycle, record: CycleRecord) -> CycleResult:
         memory = {key: list(session.memory.of(key)) for key in self._keys}
+        # What the caller changes must not change the memory.
+        state, changes = copied((cycle.state.scopes() | {"memory": memory}, record.changes))
         return CycleResult(
             record.number,
             record.status,
-            state=cycle.state.scopes() | {"memory": memory},
+            state=state,
             metrics=record.metrics,
-            changes=record.changes,
+            changes=changes,
             usage=record.usage,
             stages=record.stages,
             trigger=record.trigger,

@@ -22,7 +22,7 @@ from redraft.cycles.mail import (
     pending_mail,
     signal_mail,
 )
-from redraft.cycles.memory import differences
+from redraft.cycles.memory import copied, differences
 from redraft.cycles.outbox import stored_outbox
 from redraft.cycles.records import (
     AgentCard,
@@ -243,7 +243,7 @@ class AgentHandle:
     async def memory(self) -> Memory:
         """The current memory."""
         memory = await stored_memory(self._store)
-        return self.location.memory if memory is None else memory
+        return copied(self.location.memory) if memory is None else memory
 
     async def memory_at(self, cycle: int) -> Memory:
         """The memory after a cycle. Raises `ConfigError` if that is too long ago."""

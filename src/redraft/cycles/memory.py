@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
 from operator import is_
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from redraft._clock import SKEW, moment_after
 from redraft._validation import is_number
 from redraft.text.characters import without_invisible
+
+T = TypeVar("T")
 
 Item: TypeAlias = Mapping[str, Any]
 """A memory item: JSON data with an `id` and a `timestamp` (`2026-11-22T10:00:00.000Z`)."""
@@ -52,6 +55,11 @@ class MemoryChange:
     """None for a removed item."""
     at: int | None = None
     """The position of a removed item (0: first), so that the change can be undone."""
+
+
+def copied(data: T) -> T:
+    """A copy of plain data, for a caller who may change it; several times faster than `deepcopy`."""
+    return pickle.loads(pickle.dumps(data, pickle.HIGHEST_PROTOCOL))  # noqa: S301 (made by this process)
 
 
 DEFAULT_CONFIDENCE = 0.5
