@@ -44,39 +44,33 @@ def generator(fn: Callable[..., Any]) -> Generator:
     """
     call, sees_run = _caller(fn, "generate", 1)
 
-    async def draft(run: RunContext, prompt: str) -> Draft:
+    async def generate(prompt: str, run: RunContext, /) -> Draft:
         if run.attempt.evaluation is not None and not sees_run:
             prompt = render_retry(prompt, run.attempt)
         return draft_of(await call(run, prompt), "generate")
 
-    def generate(prompt: str, run: RunContext, /) -> CoroutineType[Any, Any, Draft]:
-        return _within_budget("generate", draft, run, prompt, is_revision=run.attempt.number > 1)
-
-    return generate
+    return partial(_within_budget, "generate", generate)
 
 
 def reviser(fn: Callable[..., Any]) -> Reviser:
     """Adapt a callable that takes an output and its evaluation."""
     call, _ = _caller(fn, "revise", 2)
 
-    async def draft(run: RunContext, output: Any, evaluation: ReflectionEvaluation) -> Draft:
+    async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
         return draft_of(await call(run, copy_of(output), copy_of_evaluation(evaluation)), "revise")
 
-    def revise(
-        output: Any, evaluation: ReflectionEvaluation, run: RunContext, /
-    ) -> CoroutineType[Any, Any, Draft]:
-        return _within_budget("revise", draft, run, output, evaluation, is_revision=True)
-
-    return revise
+    return partial(_within_budget, "revise", revise)
 
 
 def _within_budget(
-    kind: str, fn: Callable[..., CoroutineType[Any, Any, R]], *args: Any, is_revision: bool = False
+    kind: str, fn: Callable[..., CoroutineType[Any, Any, R]], /, *args: Any
 ) -> CoroutineType[Any, Any, R]:
     """Call the user's function, if the step's budget has room for its costliest call so far."""
     budget = step_context.get().budget
     if budget is None:
         return fn(*args)
+    run: RunContext = args[-1]
+    is_revision = kind != "evaluate" and run.attempt.number > 1
     return budget.reported(kind, partial(fn, *args), is_revision=is_revision)
 
 
@@ -117,10 +111,7 @@ def evaluator(
         except OutputError as error:
             return ReflectionEvaluation(None, issues=(Issue(f"{NOT_JUDGED}{error}"),), confidence=0.0)
 
-    def evaluate(output: Any, run: RunContext, /) -> CoroutineType[Any, Any, ReflectionEvaluation]:
-        return _within_budget("evaluate", judge, output, run)
-
-    return judge if is_check else evaluate
+    return judge if is_check else partial(_within_budget, "evaluate", judge)
 
 
 def _reason_of(error: AssertionError) -> str:

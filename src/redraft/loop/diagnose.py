@@ -124,9 +124,10 @@ def _unjudged(versions: Sequence[ReflectionVersion]) -> str:
 
 def _doubts(versions: Sequence[ReflectionVersion]) -> str:
     """Explain generated criteria that were not judged, or not followed because they may be wrong."""
-    first = next((version.evaluation for version in versions if version.evaluation.generated), None)
-    if first is None:
+    evaluations = [version.evaluation for version in versions if version.evaluation.generated]
+    if not evaluations:
         return ""
+    first = evaluations[0]
     unjudged = [name for name in first.generated if first.criteria_scores.get(name) is None]
     sentences = [f"{issue.rstrip('.')}." for issue in first.issues if issue.criterion in unjudged]
     best = highest(versions)

@@ -578,7 +578,11 @@ class StepRecords:
         except ClaimLostError:
             raise
         except StoreError as error:
-            self._warn(error)
+            if not self.store_error:
+                logger.warning(
+                    "The run %s continues, but its steps are not recorded: %s", self._run_id, error
+                )
+            self.store_error = str(error)
             self._waiting[record.key] = record
             return data
         self.store_error = ""
@@ -589,11 +593,6 @@ class StepRecords:
             return await self._store.put_if_absent(record)
         await self._claim.write(record)  # no other worker can have recorded the step
         return record, True
-
-    def _warn(self, error: StoreError) -> None:
-        if not self.store_error:
-            logger.warning("The run %s continues, but its steps are not recorded: %s", self._run_id, error)
-        self.store_error = str(error)
 
 
 def _step_in(record: Record) -> StepData:
