@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.integrations.git import WorkTree
+from redraft.integrations.git import WorkTree, project_in_work_tree
 from support.coding_agents import git, repository
 
 BEFORE, AFTER = "x = 1\n", "x = 1\nprint(2)\n"
@@ -370,3 +370,8 @@ def test_deleted_files_are_shown(tree):
     subprocess.run(["git", "add", "--all"], cwd=tree.folder, check=True)
     assert tree.staged_diff() == changes
     assert Path(tree.folder / "prices.py").exists()
+
+
+def test_the_project_itself_is_recognized_without_git(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert project_in_work_tree(tmp_path, tmp_path) == tmp_path

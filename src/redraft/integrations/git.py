@@ -123,8 +123,9 @@ class WorkTree:
 
     def _fork_point(self) -> Baseline | None:
         """The commit at which a linked work tree left its main checkout; None for other work trees."""
-        main = main_checkout(self.folder)
-        if main is None or locate(self.folder) == locate(main):
+        location = locate(self.folder)
+        main = main_checkout(location)
+        if main is None or location == locate(main):
             return None
         head = self.run("merge-base", "HEAD", WorkTree(main).commit())
         return None if head.returncode else Baseline(head.stdout.decode().strip(), str(self.folder))
@@ -499,9 +500,8 @@ def locate(folder: Path) -> tuple[Path, Path] | None:
     return Path(top), Path(shared)
 
 
-def main_checkout(folder: Path) -> Path | None:
-    """The top folder of the repository's main work tree; None if there is none."""
-    location = locate(folder)
+def main_checkout(location: tuple[Path, Path] | None) -> Path | None:
+    """The top folder of the main work tree of a located repository; None if there is none."""
     return location[1].parent if location is not None and location[1].name == ".git" else None
 
 
@@ -510,6 +510,8 @@ def project_in_work_tree(folder: Path, project: Path) -> Path:
 
     It differs from `project` if an agent works in a linked work tree of the same repository.
     """
+    if folder == project:
+        return project
     target, origin = locate(folder), locate(project)
     if target is not None and origin is None:  # several repositories share the settings of a folder above
         return target[0]

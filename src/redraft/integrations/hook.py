@@ -91,7 +91,8 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     if not session.is_under_way(event):
         session.begin_turn(event.turn)
     changes = _subject(standard, event, session)
-    unhooked = (UNHOOKED,) if session.calls_hook and not _calls_hook(agent, event.folder) else ()
+    is_unhooked = session.calls_hook and not _calls_hook(agent, _project_for(event.folder))
+    unhooked = (UNHOOKED,) if is_unhooked else ()
     changes = replace(changes, remarks=(*standard.remarks, *unhooked, *changes.remarks))
     texts = changes.texts
     digest = sha256(json.dumps([texts, changes.remarks]).encode()).hexdigest()
@@ -422,7 +423,7 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     is_new = session.baseline is None or session.baseline.folder != str(tree.folder)
     if is_new and options.subject != "answer":
         session.baseline = tree.baseline()
-    session.calls_hook = session.calls_hook or _calls_hook(agent, event.folder)
+    session.calls_hook = session.calls_hook or _calls_hook(agent, tree.folder)
     requirements = ""
     with suppress(ConfigError):  # the check at the end of the turn reports it
         if event.forgot or not session.knows_criteria:
@@ -477,9 +478,9 @@ def _current_standard(sessions: Sessions) -> tuple[Standard, str]:
     return Standard(sessions, for_agent=True), note
 
 
-def _calls_hook(agent: str, where: str) -> bool:
-    """Whether the agent's configuration in the work tree calls the hook at the end of a turn."""
-    path = _project_for(where) / AGENTS[agent].file
+def _calls_hook(agent: str, folder: Path) -> bool:
+    """Whether the agent's configuration in a folder calls the hook at the end of a turn."""
+    path = folder / AGENTS[agent].file
     with suppress(OSError):
         if check_regular(path):
             return f"hook stop {agent}" in path.read_text("utf-8", "replace")

@@ -175,9 +175,9 @@ def _project(where: str, agent: str = "", session: str = "") -> Path:
     folders = [Path(name) for name in (where, *begun) if name and Path(name).is_dir()] or [Path.cwd()]
     above = [each for folder in folders for each in (folder, *folder.parents)]
     if session and any((each / ".git").is_file() for each in above):  # a linked work tree
-        from redraft.integrations.git import main_checkout  # noqa: PLC0415 (see `_ANSWERS`)
+        from redraft.integrations.git import locate, main_checkout  # noqa: PLC0415 (see `_ANSWERS`)
 
-        above += filter(None, [main_checkout(folders[0])])
+        above += filter(None, [main_checkout(locate(folders[0]))])
     for folder in above if session else ():
         state = hooks_folder(folder)
         if state is not None and (state / f"{key_of(agent, session)}.json").is_file():
@@ -187,7 +187,8 @@ def _project(where: str, agent: str = "", session: str = "") -> Path:
             return folder
     from redraft.integrations.git import locate, main_checkout  # noqa: PLC0415 (see `_ANSWERS`)
 
-    work_tree, main_tree = locate(folders[0]), main_checkout(folders[0])
+    work_tree = locate(folders[0])
+    main_tree = main_checkout(work_tree)
     tops = [*([work_tree[0]] if work_tree else []), *([main_tree] if main_tree else [])]
     with_settings = [folder for folder in tops if (folder / SETTINGS_FILE).is_file()]
     with_criteria = [folder for folder in (*folders, *tops) if (folder / DEFAULT_CRITERIA).is_file()]
