@@ -49,14 +49,11 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     text = folded(text)
-    words = text.translate(dict.fromkeys(map(ord, filter(_separates, set(text))), " ")).split()
+    gaps = {ord(one): " " for one in set(text) if not (one.isalnum() or one == "_" or _is_mark(one))}
+    words = text.translate(gaps).split()
     if not _RUN.search(text):
         return words
     return [part for word in words for run in filter(None, _RUN.split(word)) for part in _parts(run)]
-
-
-def _separates(character: str) -> bool:
-    return not (character.isalnum() or character == "_" or _is_mark(character))
 
 
 def _is_mark(character: str) -> bool:
