@@ -1241,11 +1241,17 @@ def _at_its_path(issue: Issue) -> str:
     return f"{issue} (at {issue.path})" if issue.path and issue.path not in issue else issue
 
 
-def _first(messages: Sequence[str], most: int = 3, length: int = 100) -> str:
+MOST_MESSAGES, LONGEST_MESSAGE = 3, 100
+
+
+def _first(messages: Sequence[str]) -> str:
     """Render the first messages on one line, and say how many more there are."""
-    lines = [joined([message]) for message in messages[:most]]
-    first = [line if len(line) <= length else f"{line[: length - 3].rstrip(' .')}..." for line in lines]
-    more = len(messages) - most
+    lines = [joined([message]) for message in messages[:MOST_MESSAGES]]
+    first = [
+        line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 3].rstrip(' .')}..."
+        for line in lines
+    ]
+    more = len(messages) - MOST_MESSAGES
     return joined([*first, f"and {more} more"] if more > 0 else first)
 
 
