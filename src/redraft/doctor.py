@@ -281,7 +281,7 @@ def examine(*, probe: bool, data: bool = False) -> Findings:
         platform=platform.platform(terse=True),
         extras={extra: all(map(_is_installed, parts)) for extra, parts in EXTRAS.items()},
         models=models,
-        jail=asyncio.run(_jail_findings()),
+        jail=[_try_jail(name, command) for name, command in JAILED.items()],
         data=(stored := data_findings(whole=data)),
         store=store_finding() if all(check.is_fine or check.name != "schema" for check in stored) else None,
         settings=settings_in_force(),
@@ -311,17 +311,15 @@ def _probe(model: ModelFinding) -> ModelFinding:
     return ModelFinding(model.name, answers=True, why=f"answered within {seconds:.1f} s", seconds=seconds)
 
 
-async def _jail_findings() -> list[JailFinding]:
-    commands = (
-        ("Python source", Command(python="result = 6 * 7", timeout=20)),
-        ("programs", Command(argv=("true",), timeout=20)),
-    )
-    return [await _try_jail(name, command) for name, command in commands]
+JAILED = {
+    "Python source": Command(python="result = 6 * 7", timeout=20),
+    "programs": Command(argv=("true",), timeout=20),
+}
 
 
-async def _try_jail(name: str, command: Command) -> JailFinding:
+def _try_jail(name: str, command: Command) -> JailFinding:
     try:
-        outcome = await ProcessJail()(command)
+        outcome = asyncio.run(ProcessJail()(command))
     except (SandboxError, ConfigError) as error:
         return JailFinding(name, works=False, why=str(error))
     works = outcome.completed and outcome.exit_code in (0, None)
