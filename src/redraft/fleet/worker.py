@@ -417,9 +417,7 @@ class FleetWorker:
             return await traced(
                 "job", job.program, job.run_id, lambda: program.run(job.task, job.run_id), job.trace
             )
-        except (ClaimLostError, StoreError):
-            raise
-        except (asyncio.CancelledError, KeyboardInterrupt):
+        except (ClaimLostError, StoreError, asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 (a program may raise anything; the job says what)
             return failure(error)
@@ -484,10 +482,14 @@ class FleetWorker:
                 await asyncio.sleep(every)
 
     async def _pulse(self) -> None:
+        # Others are judged right after a heartbeat: a reaper that had to wait would misjudge them.
         await self._beat()
-        await (
-            self._reap()
-        )  # right after a heartbeat, so that a reaper that had to wait does not misjudge others
+        if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
+            return  # during an outage, all workers were silent
+        reaped = await self._queue.reap(self.fleet.pick_up_after)
+        count("redraft.pickups", len(reaped))
+        for run_id in reaped:
+            logger.warning("The worker of the job %s is gone; another one picks it up.", run_id)
 
     async def _beat(self) -> None:
         """Send a heartbeat, and cancel the jobs that the queue reports as cancelled or lost."""
@@ -567,14 +569,6 @@ class FleetWorker:
     def _clock(self) -> float:
         """The time of the queue, by its clock at the last heartbeat."""
         return time() + self._clock_offset
-
-    async def _reap(self) -> None:
-        if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
-            return  # during an outage, all workers were silent
-        reaped = await self._queue.reap(self.fleet.pick_up_after)
-        count("redraft.pickups", len(reaped))
-        for run_id in reaped:
-            logger.warning("The worker of the job %s is gone; another one picks it up.", run_id)
 
     def _reached(self) -> None:
         if not self._is_reachable:
