@@ -175,7 +175,10 @@ def redraft(
 
 def main() -> None:
     """Run the command line of this process."""
-    _open_missing_streams()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if vars(sys)[name] is None:  # closed by the caller
+            # This takes the stream's own descriptor, the lowest free one, before another file can.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (for good)
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot show must not lose a finished run.
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] (true of real streams)
@@ -183,14 +186,6 @@ def main() -> None:
         app()
     except OSError as error:  # the help cannot be written; commands report their own errors
         sys.exit(report_error(error, debug=False))
-
-
-def _open_missing_streams() -> None:
-    """Replace standard streams that the caller closed, which are None in Python, with the null device."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if vars(sys)[name] is None:
-            # This takes the stream's own descriptor, the lowest free one, before another file can.
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (for good)
 
 
 class FileKind(StrEnum):
