@@ -749,14 +749,18 @@ def _scrub(path: Path, wait: float) -> None:
         file.close()
 
 
-def copy_database(path: Path, target: Path, *, wait: float = 30.0) -> None:
+PATIENCE = 30.0
+"""Seconds for which a backup or a restored database waits for other programs."""
+
+
+def copy_database(path: Path, target: Path) -> None:
     """Write a consistent copy of a database to one file, without deleted records.
 
     Other processes may continue to read and write. Raises `StoreError` if it can't be read or written, and
     for a database that `check_database` refuses.
     """
-    check_database(path, wait=wait)
-    with _explaining(path, wait), closing(_connection_to(path, wait)) as source:
+    check_database(path, wait=PATIENCE)
+    with _explaining(path, PATIENCE), closing(_connection_to(path, PATIENCE)) as source:
         make_file(target)
         source.execute("VACUUM INTO ?", (str(target),))
 
@@ -775,7 +779,7 @@ def check_database(path: Path, *, wait: float = 0.0) -> None:
                 raise StoreError(f"{path} is damaged: {problem}.")
 
 
-def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> Path | None:
+def restore_database(path: Path, copy: Path) -> Path | None:
     """Replace a database by a copy, in one transaction; programs that have it open see the copy next.
 
     The database may be damaged, or from a newer Redraft. A file that SQLite can't even overwrite is renamed,
@@ -783,8 +787,8 @@ def restore_database(path: Path, copy: Path, *, wait: float = 30.0) -> Path | No
     if there is a database of another program, or if there is no room for the copy.
     """
     check_database(copy)
-    file = SqliteFile(path, wait)
-    with _explaining(path, wait):
+    file = SqliteFile(path, PATIENCE)
+    with _explaining(path, PATIENCE):
         try:
             with file.locked(), closing(sqlite3.connect(copy)) as source:
                 try:
