@@ -59,17 +59,13 @@ def _forms(text: str) -> list[str]:
     """A text as it is, and with its escapes resolved."""
     forms = [text]
     for _ in range(DEPTH):
-        plain = _ESCAPE.sub(_resolved, forms[-1])
+        plain = _ESCAPE.sub(lambda escape: str(json.loads(f'"{escape[0]}"')), forms[-1])
         if plain == forms[-1]:
             break
         forms.append(plain)
     if "%" in text:
         forms.append(unquote(text, errors="replace"))
     return forms
-
-
-def _resolved(escape: re.Match[str]) -> str:
-    return cast("str", json.loads(f'"{escape[0]}"'))
 
 
 def _normalized(text: str) -> str:
