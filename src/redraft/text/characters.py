@@ -75,11 +75,11 @@ def well_formed(text: str) -> str:
 
     JSON can spell a lone surrogate (`"\ud83d"`), and a model that stops at a token can cut a pair in two.
     """
-    return text if is_well_formed(text) else _SURROGATES.sub(_joined, text)
-
-
-def _joined(match: re.Match[str]) -> str:
-    return match.group().encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if is_well_formed(text):
+        return text
+    return _SURROGATES.sub(
+        lambda match: match.group().encode("utf-16", "surrogatepass").decode("utf-16", "replace"), text
+    )
 
 
 def without_middle(text: str, most: int) -> str:
