@@ -157,10 +157,6 @@ def _options(error: Any, at: str) -> Words:
     return f"one of {listed}{more}", f"Set {at} to one of {listed}{more}."
 
 
-def _constant(error: Any, at: str) -> Words:
-    return shown(error.kind.value), f"Set {at} to {shown(error.kind.value)}."
-
-
 def _say(expected: str, suggestion: str) -> Callable[[Any, str], Words]:
     """Describe errors by templates, in which `{}` is the value of the rule."""
 
@@ -249,7 +245,7 @@ _WORDS: dict[str, Callable[[Any, str], Words]] = {
     "type": _type,
     "required": _say("the key {!r} is required, and missing", "Add the key {!r} to {at}."),
     "enum": _options,
-    "const": _constant,
+    "const": lambda error, at: (shown(error.kind.value), f"Set {at} to {shown(error.kind.value)}."),
     "minimum": _say("at least {}", "Make {at} at least {}."),
     "maximum": _say("at most {}", "Make {at} at most {}."),
     "exclusiveMinimum": _say("greater than {}", "Make {at} greater than {}."),
