@@ -20,6 +20,7 @@ from redraft.fleet.queue import (
     QueueDepth,
     WorkerCard,
     WorkerState,
+    registered,
 )
 from redraft.redact.log import logger
 from redraft.stores.base import json_text
@@ -287,7 +288,7 @@ class ProcrastinateQueue:
     async def claim(self, *, any_version: bool = False) -> FleetJob | None:
         """Claim the next due job that the worker can run; None if there is none."""
         app = await self._opened()
-        card = self._required_card()
+        card = registered(self._card)
         bases = [self._queue_of(name) for name in card.programs]
         queues = [*bases, *(f"{base}{_suffix(card.version)}" for base in bases)]
         if any_version:
@@ -310,7 +311,7 @@ class ProcrastinateQueue:
         """Report that the worker is alive, and register it again if its row was deleted meanwhile."""
         rows = await self._run(_HEARTBEAT, worker=self._worker)
         if rows[0]["worker"] is None:
-            await self.register(self._required_card())
+            await self.register(registered(self._card))
         jobs = [row for row in rows if row["run_id"] is not None]
         return Heartbeat(
             rows[0]["now"].astimezone(UTC),
@@ -327,7 +328,7 @@ class ProcrastinateQueue:
         self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
     ) -> bool:
         """Requeue a claimed job after `delay` seconds; return whether the claim was still valid."""
-        version = "" if any_version else self._required_card().version
+        version = "" if any_version else registered(self._card).version
         more: dict[str, Any] = {"version": version}
         if error:
             more |= {"error": error, "tries": job.tries + 1}
@@ -605,11 +606,6 @@ class ProcrastinateQueue:
             if not isinstance(cause, psycopg.Error):
                 raise StoreError(f"The PostgreSQL database {self._database.name} does not answer.") from error
             raise explained(cause, self._database.name) from error
-
-    def _required_card(self) -> WorkerCard:
-        if self._card is None:
-            raise AssertionError("register a worker first")
-        return self._card
 
     def _queue_of(self, program: str) -> str:
         """The name of the queue of a program's new jobs. Begun jobs get a suffix for their version.

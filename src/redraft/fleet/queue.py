@@ -87,6 +87,13 @@ class WorkerCard:
     """Seconds of silence after which the jobs of the worker go to others."""
 
 
+def registered(card: WorkerCard | None) -> WorkerCard:
+    """The card of a worker that has registered, as each has before it claims jobs."""
+    if card is None:
+        raise AssertionError("register a worker first")
+    return card
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerState:
     """A registered worker as the queue sees it."""
@@ -264,7 +271,7 @@ class StoreQueue:
 
     async def claim(self, *, any_version: bool = False) -> FleetJob | None:
         """Claim the next due job that the worker can run; None if there is none."""
-        card = self._required_card()
+        card = registered(self._card)
         after: Record | None = None
         while page := await self._store.find(WAITING, after=after, limit=_SCANNED):
             for waiting in intact(page):
@@ -298,7 +305,7 @@ class StoreQueue:
 
     async def heartbeat(self) -> Heartbeat:
         """Report that the worker is alive."""
-        await self._store.put(Record(WORKER, self._worker, to_record(self._required_card())))
+        await self._store.put(Record(WORKER, self._worker, to_record(registered(self._card))))
         held = await self._jobs({"state": "running", "worker": self._worker})
         cancelling = frozenset(job.run_id for job in held if job.is_cancelling)
         return Heartbeat(_now(), {job.run_id: job.claim for job in held}, cancelling)
@@ -315,7 +322,7 @@ class StoreQueue:
         self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
     ) -> bool:
         """Requeue a claimed job after `delay` seconds; return whether the claim was still valid."""
-        version = "" if any_version else self._required_card().version
+        version = "" if any_version else registered(self._card).version
         due = _now() + timedelta(seconds=delay) if delay else None
 
         def waiting(stored: FleetJob) -> FleetJob:
@@ -435,11 +442,6 @@ class StoreQueue:
         if self._worker:
             await self._store.delete(WORKER, self._worker)
             self._worker, self._card = "", None
-
-    def _required_card(self) -> WorkerCard:
-        if self._card is None:
-            raise AssertionError("register a worker first")
-        return self._card
 
     async def _jobs(self, where: Mapping[str, Any]) -> list[FleetJob]:
         return [*restored(await self._store.find(JOB, where=where), _job_of).values()]
