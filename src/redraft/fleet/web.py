@@ -35,10 +35,6 @@ async def fleet(request: PageRequest) -> dict[str, Any]:
     return {"problem": "", "overview": redacted, "stored_runs": stored}
 
 
-def _document(page: dict[str, Any]) -> dict[str, Any]:
-    return page if page["problem"] else page["overview"].document()
-
-
 async def _fingerprint(request: PageRequest) -> str:
     try:
         overview = await FleetOverview.of(request.project.shared(_queue), request.project.store, limit=JOBS)
@@ -80,7 +76,7 @@ SLICE = Slice(
             "/fleet",
             "fleet/templates/fleet.html",
             fleet,
-            _document,
+            lambda page: page if page["problem"] else page["overview"].document(),
             functions={"RETRIED": RETRIED, "limit_document": limit_document},
             fingerprint=_fingerprint,
         ),
