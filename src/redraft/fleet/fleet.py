@@ -226,8 +226,11 @@ class JobHandle:
         Raises `JobError` if the job failed, was poisoned or cancelled, and `TimeoutError` if it does not end
         `within` this many seconds.
         """
+        wait = FIRST_POLL
         async with asyncio.timeout(within):
-            job = await self._ended()
+            while not (job := await self.job()).has_ended:
+                await asyncio.sleep(wait)
+                wait = min(wait * 1.5, LONGEST_POLL)
         if job.state != "finished":
             raise JobError(
                 f"The job {self.run_id!r} is {job.state}: {job.error or 'no reason known'}", state=job.state
@@ -267,13 +270,6 @@ class JobHandle:
         """Requeue a failed, poisoned or cancelled job; it continues after its last step."""
         job = await self.fleet.queue.retry(self.run_id)
         return job or await self.job()
-
-    async def _ended(self) -> FleetJob:
-        wait = FIRST_POLL
-        while not (job := await self.job()).has_ended:
-            await asyncio.sleep(wait)
-            wait = min(wait * 1.5, LONGEST_POLL)
-        return job
 
 
 def _event_of(run_id: str, record: Record) -> Event:
