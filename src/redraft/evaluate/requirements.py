@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._pointers import path_of
@@ -238,10 +239,6 @@ def requirements_in(code: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_sentence(message.asked) for message in messages_in(code) if message.asked))
 
 
-def _begins_with(text: str) -> Callable[[Issue], bool]:
-    return lambda issue: issue.startswith(text)
-
-
 def _of_command(criterion: QualityCriterion) -> list[Requirement]:
     config = criterion.evaluator_config
     if "calls" in config:
@@ -266,7 +263,9 @@ def _of_checks(checks: list[PythonCheck]) -> list[Requirement]:
             text = f"This holds: {unwrapped(check.source).removeprefix('assert ')}"
         else:
             continue
-        requirements.append(Requirement(_sentence(text), _begins_with(check.label), is_test=True))
+        requirements.append(
+            Requirement(_sentence(text), methodcaller("startswith", check.label), is_test=True)
+        )
     return requirements
 
 
