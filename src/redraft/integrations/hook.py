@@ -435,7 +435,9 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
             session.knows_criteria = True
     sessions.save(session)
     advice: list[Advice] = []
-    has_lessons = _has_lessons(standard.settings)
+    # A quick check, since opening the lessons is slow.
+    settings = standard.settings
+    has_lessons = bool(settings.database_url) or (project_folder() / settings.memory / "reflections").is_dir()
     if has_lessons and (event.prompt or event.forgot or not session.advice):
         try:
             lessons = _lessons(options)
@@ -485,11 +487,6 @@ def _calls_hook(agent: str, folder: Path) -> bool:
         if check_regular(path):
             return f"hook stop {agent}" in path.read_text("utf-8", "replace")
     return False
-
-
-def _has_lessons(settings: Settings) -> bool:
-    """Whether there may be lessons; a quick check, since opening the lessons is slow."""
-    return bool(settings.database_url) or (project_folder() / settings.memory / "reflections").is_dir()
 
 
 def _lessons(options: HookOptions) -> Lessons:
