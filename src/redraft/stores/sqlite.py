@@ -438,11 +438,8 @@ class SqliteReader:
         self._file.close()
 
 
-class SqliteWriter:
+class SqliteWriter(SqliteReader):
     """Writes the jobs of many tasks in one transaction, so that they share the wait for the disk."""
-
-    def __init__(self, path: Path, wait: float) -> None:
-        self._file = SqliteFile(path, wait)
 
     def turn(self) -> AbstractContextManager[None]:
         """Hold the lock that lets one process write at a time."""
@@ -462,10 +459,6 @@ class SqliteWriter:
                 self._commit([job])
             except (sqlite3.Error, OSError, StoreError) as error:
                 job.error = error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _commit(self, jobs: Sequence[Job[Any]]) -> None:
         connection = self._file.connection()
