@@ -459,7 +459,9 @@ def _repair_google(reply: Any) -> None:
         if candidate.content is not None and candidate.content.parts:
             parts: list[Any] = candidate.content.parts
             candidate.content.parts = [
-                part for part in parts if any(value is not None for value in vars(part).values())
+                part
+                for part in parts
+                if any(value is not None for value in cast("dict[str, Any]", vars(part)).values())
             ]
     counts = cast("dict[str, Any]", vars(reply.usage_metadata) if reply.usage_metadata is not None else {})
     if any(isinstance(tokens, int) and tokens < 0 for tokens in counts.values()):
