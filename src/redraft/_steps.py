@@ -84,6 +84,12 @@ class step_scope:  # noqa: N801 (used like a function)
         step_context.reset(self._outside)
 
 
+async def in_time(effect: Awaitable[R], what: str) -> R:
+    """Await a part of the step under way; raises `UnfinishedError` when the time of the step is spent."""
+    budget = step_context.get().budget
+    return await (effect if budget is None else budget.in_time(effect, what))
+
+
 @dataclass(frozen=True, slots=True)
 class OutgoingCall:
     """A model call that is about to be sent, as a gate sees it."""

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from redraft._prompts import framed
-from redraft._steps import step_context
+from redraft._steps import in_time, step_context
 from redraft._texts import as_text, listed
 from redraft._validation import nearest
 from redraft._words import words_in
@@ -380,16 +380,13 @@ class EvidenceGatherer:
         self, criterion: QualityCriterion, source: EvidenceSource, output: Output
     ) -> tuple[str, str]:
         """The text of a file or a command, and why there is none; recorded for a resumed run."""
-        context = step_context.get()
 
         async def effect() -> list[str]:
             return [*await self._read(criterion, source, output)]
 
-        work = context.step(f"evidence {source.key}", list[str], effect)
+        work = step_context.get().step(f"evidence {source.key}", list[str], effect)
         try:
-            text, problem = await (
-                work if context.budget is None else context.budget.in_time(work, "gathering evidence")
-            )
+            text, problem = await in_time(work, "gathering evidence")
         except UnfinishedError as error:
             if error.reason is None:
                 raise

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-from redraft._steps import step_context
+from redraft._steps import in_time
 from redraft._texts import shortened
 from redraft.errors import UnfinishedError
 from redraft.evaluate.ask import add_usage, ask
@@ -88,9 +88,8 @@ class _TestsJudge:
             if not run.run_id:
                 return unknown(self.criterion, "outside of a run there is no task to write tests for")
             written, usage = await self.write(task_text(run.task), run.run_id)
-        budget, check = step_context.get().budget, self.judge(output, written, run)
         try:
-            verdict = await (check if budget is None else budget.in_time(check))
+            verdict = await in_time(self.judge(output, written, run), "a check")
         except UnfinishedError as error:
             raise add_usage(error, usage) from None
         return replace(verdict, usage=usage, memo=asdict(written))

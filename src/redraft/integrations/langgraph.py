@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from uuid import uuid4
 
 from redraft._hints import keyword_hints
-from redraft._steps import step_context
+from redraft._steps import in_time, step_context
 from redraft._texts import estimate_tokens
 from redraft._validation import check_function, named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -192,9 +192,7 @@ class GraphAdapter:
         calls = GraphCalls(run_state, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": sent_messages}, place)
         try:
-            within = step_context.get().budget
-            running = self._run(sent_messages, final, calls)
-            await (running if within is None else within.in_time(running, "the graph was at work"))
+            await in_time(self._run(sent_messages, final, calls), "the graph was at work")
             answer = self._answer(final.values)
         except asyncio.CancelledError:
             if step_context.get().budget is None:  # with a budget, the step has counted the usage already

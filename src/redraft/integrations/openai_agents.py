@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._hints import keyword_hints
-from redraft._steps import OutgoingCall, call_gate, gated, step_context
+from redraft._steps import OutgoingCall, call_gate, gated, in_time, step_context
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -172,9 +172,7 @@ class OpenAIAdapter:
         calls = ModelCalls(run_state, role, self.context, items, self.run_config)
         calls.limit_reply(agent, agent.instructions)
         try:
-            within = step_context.get().budget
-            running = self._run(agent, items, calls)
-            result = await (running if within is None else within.in_time(running, "the agent was at work"))
+            result = await in_time(self._run(agent, items, calls), "the agent was at work")
         except asyncio.CancelledError:
             if step_context.get().budget is None:  # with a budget, the step has counted the usage already
                 run_state.add_usage(calls.role, calls.used)
