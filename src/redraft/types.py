@@ -23,7 +23,7 @@ from redraft._validation import (
     nearest,
 )
 from redraft._words import overlap, words_in
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, RedraftError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -346,6 +346,11 @@ NOTHING_USED = TokenUsage()
 
 NOT_REPORTED = TokenUsage(cost_usd=None)
 """The usage of a function that does not report its usage."""
+
+
+def usage_before(error: BaseException) -> TokenUsage:
+    """The usage before an error, as far as the error reports it."""
+    return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
 
 
 @keyword_hints()

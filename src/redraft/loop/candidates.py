@@ -23,6 +23,7 @@ from redraft.types import (
     ReflectionVersion,
     TokenUsage,
     render_score,
+    usage_before,
 )
 
 if TYPE_CHECKING:
@@ -285,5 +286,4 @@ def _rendered(scores: dict[str, float | None]) -> str:
 def _usage_of_failure(error: Exception) -> TokenUsage:
     """The usage of a failed step, with the failed request itself."""
     failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
-    used = error.usage if isinstance(error, RedraftError) else None
-    return failed + (used or NOTHING_USED)
+    return failed + usage_before(error)

@@ -10,14 +10,21 @@ from redraft._critique import render_critique
 from redraft._steps import Retry, answer, direct, step_context
 from redraft._texts import as_text, scored
 from redraft._validation import check_choice, check_count, check_list, is_number, named_error
-from redraft.errors import ConfigError, RedraftError, UnfinishedError, over_budget
+from redraft.errors import ConfigError, UnfinishedError, over_budget
 from redraft.events import Reflected
 from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.steps import Steps
 from redraft.protocols import ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.text.replies import fenced
-from redraft.types import NOTHING_USED, ConvergenceReason, Conversation, Reflection, TokenUsage, highest
+from redraft.types import (
+    ConvergenceReason,
+    Conversation,
+    Reflection,
+    TokenUsage,
+    highest,
+    usage_before,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -266,8 +273,7 @@ class RunState:
         except Exception as error:
             if over_budget(error):
                 raise
-            usage = error.usage if isinstance(error, RedraftError) else None
-            used = (usage or NOTHING_USED) + TokenUsage(failed_requests=failed)
+            used = usage_before(error) + TokenUsage(failed_requests=failed)
             return replace(blank, usage=used, problem=named_error(error))
         used = reply.usage + TokenUsage(failed_requests=failed)
         return replace(blank, text=cut_at_word(reply.text), usage=used)

@@ -12,7 +12,7 @@ from redraft.errors import ConfigError, ModelError, RedraftError, is_unusable_re
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatModel, ChatReply
 from redraft.redact.log import logger
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, TokenUsage, usage_before
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -149,7 +149,7 @@ class FallbackModel:
                     other = name_of_model(candidates[number].model)
                     logger.warning("%s Asking %s instead.", _sentence(error), other)
                     was_sent = not isinstance(error, BlockedError)
-                    lost += TokenUsage(failed_requests=int(was_sent)) + _usage_in(error)
+                    lost += TokenUsage(failed_requests=int(was_sent)) + usage_before(error)
             else:
                 candidate.skipped_until = 0.0
                 return result, lost
@@ -183,7 +183,7 @@ class FallbackModel:
             retryable=not failures or any(map(is_passing, failures)),
             unusable_reply=bool(failures) and all(map(is_unusable_reply, failures)),
             retry_after=max(0.0, min(waits)) if all_wait else None,
-            usage=lost + (_usage_in(failures[-1]) if failures else NOTHING_USED),
+            usage=lost + (usage_before(failures[-1]) if failures else NOTHING_USED),
         )
 
 
@@ -198,13 +198,9 @@ def _sentence(error: Exception) -> str:
     return f"{str(error) or type(error).__name__}".rstrip(".") + "."
 
 
-def _usage_in(error: Exception) -> TokenUsage:
-    return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
-
-
 def _add_usage(error: Exception, lost: TokenUsage) -> None:
     if isinstance(error, RedraftError) and lost is not NOTHING_USED:
-        error.usage = lost + _usage_in(error)
+        error.usage = lost + usage_before(error)
 
 
 def _with_lost(reply: ChatReply, lost: TokenUsage) -> ChatReply:

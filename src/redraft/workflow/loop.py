@@ -36,7 +36,15 @@ from redraft.redact.log import logger
 from redraft.stores.run_index import RUN
 from redraft.text.replies import json_of
 from redraft.text.templates import template, templates_in
-from redraft.types import NOTHING_USED, ConvergenceReason, Draft, PlainTask, ReflectionEvaluation, TokenUsage
+from redraft.types import (
+    NOTHING_USED,
+    ConvergenceReason,
+    Draft,
+    PlainTask,
+    ReflectionEvaluation,
+    TokenUsage,
+    usage_before,
+)
 from redraft.workflow.runtime import (
     NO_TEMPLATES,
     SCHEMA,
@@ -358,12 +366,11 @@ EARLY = (
 
 def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
     """The draft of an attempt that raised `error`, with its usage until then."""
-    usage = (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
     return Draft(
         FailedAttempt(
             message=f"The {who} failed: {describe_error(error)}", unreachable=isinstance(error, ModelError)
         ),
-        usage,
+        usage_before(error),
         strategy=strategy,
     )
 

@@ -38,7 +38,7 @@ from redraft.loop.steps import Steps, counting_replay
 from redraft.protocols import Step
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced, templates_in
-from redraft.types import NOTHING_USED, Stop, TokenUsage
+from redraft.types import NOTHING_USED, Stop, TokenUsage, usage_before
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.loop import RESULT, RESULT_KEYS
 from redraft.workflow.runtime import MODEL, NO_TEMPLATES, ActionResult, Resources, Scope, run_code
@@ -124,7 +124,7 @@ class WorkflowRun:
         except CUT_OFF as error:
             if tally.exhausted is None:
                 raise
-            tally.add("nodes", usage_of(error))
+            tally.add("nodes", usage_before(error))
         return WorkflowResult(
             self.scope.state,
             self.run_id,
@@ -232,7 +232,7 @@ class WorkflowRun:
             raise self._located(error, at)
         logger.warning("The node %r failed; the workflow continues: %s", node.name, describe_error(error))
         self._nodes.append(node.name)
-        self._tally.add("nodes", usage_of(error))
+        self._tally.add("nodes", usage_before(error))
         self._clear_verdict(node)
         self._write({"error": {"node": node.name, "type": type(error).__name__, "message": str(error)}})
         self.emit(NodeFinished(self.run_id, node.name, error=str(error)))
@@ -315,7 +315,7 @@ class NodeRunner:
 
         def next_wait(error: Exception, _wait: float | None) -> float | None:
             nonlocal used, failures
-            used, failures = used + usage_of(error), failures + 1
+            used, failures = used + usage_before(error), failures + 1
             if failures == retry.attempts or not _may_retry(error):
                 if isinstance(error, RedraftError):
                     error.usage = used
@@ -420,7 +420,7 @@ class Items:
 
     def _result(self) -> ActionResult:
         used = sum((result.usage for result in self.results if result is not None), NOTHING_USED)
-        used = sum((usage_of(error) for error in self.failures.values()), used)
+        used = sum((usage_before(error) for error in self.failures.values()), used)
         values = [None if result is None else result.value for result in self.results]
         if self.fatal is not None:
             if isinstance(self.fatal, RedraftError):
@@ -441,11 +441,6 @@ def _item_step(index: int, item: Any) -> str:
     """The name of an item's step; it has a hash, so that a changed item is not replayed from the journal."""
     content = json.dumps(item, sort_keys=True).encode()
     return f"{ITEM_STEP}{index} {sha256(content).hexdigest()[:8]}"
-
-
-def usage_of(error: Exception) -> TokenUsage:
-    """The usage before an error, as far as the error reports it."""
-    return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED
 
 
 def is_final(error: Exception) -> bool:
