@@ -9,8 +9,9 @@ import tracemalloc
 import httpx2 as httpx
 import pytest
 
+from redraft._validation import is_web_address
 from redraft.errors import ConfigError, OutputError
-from redraft.http import HttpRequest, _follow, _public_address, fetch, is_web_address
+from redraft.http import HttpRequest, _follow, _public_address, fetch
 from support.cycles import run
 from support.http_server import of_json, of_text, redirect, serving
 

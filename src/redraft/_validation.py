@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import iscoroutinefunction
 from sys import float_info
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
+from urllib.parse import urlsplit
 
 from redraft.errors import ConfigError
 
@@ -63,6 +64,15 @@ def criterion_note(error: BaseException) -> str:
 def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether a value is a finite number within the range of a float; a bool is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
+
+
+def is_web_address(text: str) -> bool:
+    """Whether a text may be the URL of a request: HTTP or HTTPS, with a host and a valid port."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 MOST = 10**12

@@ -13,7 +13,6 @@ from functools import lru_cache
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from redraft._texts import as_text, shortened
 from redraft.errors import ConfigError, MissingExtraError, OutputError
@@ -264,15 +263,6 @@ def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, s
         headers[name.lower()] = text
     headers["accept-encoding"] = "gzip"  # the only encoding that is decompressed within bounds
     return headers
-
-
-def is_web_address(text: str) -> bool:
-    """Whether a text may be the URL of a request: HTTP or HTTPS, with a host."""
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 def host_of(url: str) -> tuple[str, int | None]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redraft._validation import nearest
+from redraft._validation import is_web_address, nearest
 from redraft.cycles.cycle import DERIVED
 from redraft.cycles.memory import PATTERNS, STANDARD_KEYS
 from redraft.cycles.notices import Notice, Webhook
@@ -42,7 +42,7 @@ from redraft.cycles.spec import (
 )
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
-from redraft.http import is_web_address, require_http
+from redraft.http import require_http
 from redraft.redact.log import logger
 from redraft.text.schema import Schema
 from redraft.text.spec_file import located, unmet_conditions

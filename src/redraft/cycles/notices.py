@@ -13,13 +13,14 @@ from urllib.parse import quote
 
 from redraft._codec import to_json
 from redraft._texts import as_text, counted, shortened
+from redraft._validation import is_web_address
 from redraft.cycles.cycle import render_text
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.records import objects_in, values_in
 from redraft.cycles.spec import NoticeEvent
 from redraft.cycles.webhook import ID, secret_key, signed_headers
 from redraft.errors import ConfigError
-from redraft.http import HttpRequest, fetch, is_web_address, require_http
+from redraft.http import HttpRequest, fetch, require_http
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.text.characters import visible

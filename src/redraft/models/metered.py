@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from redraft._steps import Retry, call_model, name_of_model
-from redraft.errors import ModelError, RedraftError
+from redraft.errors import ModelError
 from redraft.protocols import ChatModel
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, TokenUsage, usage_before
 
 if TYPE_CHECKING:
     from redraft.protocols import ChatReply, ChatRequest
@@ -46,9 +46,7 @@ class MeteredModel:
         return reply
 
     def _add_failure(self, error: Exception, wait: float | None) -> float | None:
-        lost = TokenUsage(failed_requests=1)
-        if isinstance(error, RedraftError) and error.usage is not None:
-            lost += error.usage
+        lost = TokenUsage(failed_requests=1) + usage_before(error)
         self.failed += lost
         self.used += lost
         return wait

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from redraft._codec import from_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import ThoughtFilter
-from redraft._validation import checked_price
+from redraft._validation import checked_price, is_web_address
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED, alternatives_of
@@ -631,7 +630,7 @@ def _model_named(name: str) -> Model:
             if type(error).__name__ != "InvalidURL":  # of whichever HTTP client the provider's client uses
                 raise
             raise ConfigError(f"The base URL of the model {name!r} can't be read: {error}.") from error
-        if _is_a(model, *_WITH_BASE_URL) and not _is_http(model.base_url):
+        if _is_a(model, *_WITH_BASE_URL) and not is_web_address(model.base_url or ""):
             raise ConfigError(
                 f"The base URL of the model {name!r} is {model.base_url!r}; expected one such as "
                 "'http://127.0.0.1:8000/v1'."
@@ -642,15 +641,6 @@ def _model_named(name: str) -> Model:
 
 
 _WITH_BASE_URL = ("OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel")
-
-
-def _is_http(url: str | None) -> bool:
-    """Whether a URL has the scheme http or https, a host, and a valid port."""
-    try:
-        parts = urlsplit(url or "")
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 def named(name: str, infer: Callable[[], T]) -> T:
