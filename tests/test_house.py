@@ -63,6 +63,12 @@ def _names(node):
     return [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
 
 
+def test_errors_are_named_in_one_way():
+    """A message written by hand ends in ": " where the error has none, and fails where `str` raises."""
+    by_hand = re.compile(r"type\((\w+)\)\.__name__\}: \{\1(?:!r)?\}")
+    assert [name(path) for path in SOURCES if by_hand.search(path.read_text("utf-8"))] == []
+
+
 def test_public_class_names_stand_once():
     """A name with two meanings makes a reader look at the imports to know which one a module is about."""
     names = Counter(

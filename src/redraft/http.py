@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
 from redraft._texts import as_text, shortened
+from redraft._validation import named_error
 from redraft.errors import ConfigError, MissingExtraError, OutputError
 from redraft.settings import PUBLIC_ADDRESSES, load_settings
 from redraft.text.characters import visible
@@ -102,7 +103,7 @@ async def fetch(request: HttpRequest) -> Any:
     except TimeoutError as error:
         raise TimeoutError(f"{where}: no complete reply within {request.seconds:g} s") from error
     except httpx2.TransportError as error:
-        raise ConnectionError(f"{where}: {type(error).__name__}: {error}") from error
+        raise ConnectionError(f"{where}: {named_error(error)}") from error
 
 
 async def _follow(client: httpx2.AsyncClient, request: httpx2.Request, *, is_read: bool) -> Any:

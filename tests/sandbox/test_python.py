@@ -399,6 +399,15 @@ def test_long_messages_are_truncated(raised):
     assert len(str(caught.value)) < 2100
 
 
+@pytest.mark.parametrize("base", ["PermissionError", "ValueError"])
+def test_an_exception_whose_message_raises_is_named(base):
+    source = f"class Mute({base}):\n    def __str__(self): raise KeyError\nraise Mute"
+    with pytest.raises(
+        (ScriptError, SandboxForbiddenError), match="raised Mute, whose message can't be read"
+    ):
+        value_of("python", source, "process")
+
+
 def test_a_wrong_monty_program_is_reported():
     options = {**scripts.LANGUAGES["python"].options(), "program": "/bin/false"}
     pool = scripts.Pool("python", options, scripts.LANGUAGES["python"].libraries())

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from redraft._clock import is_future
 from redraft._tasks import end_tasks
+from redraft._validation import named_error
 from redraft.errors import DamagedRecordError, LeaseError, StoreError
 from redraft.loop.record import Process
 from redraft.stores.base import FencedStore, Record
@@ -256,7 +257,7 @@ def live_holder(data: Mapping[str, Any]) -> str:
     except (DamagedRecordError, KeyError, TypeError, ValueError) as error:
         raise LeaseError(
             f"The record {LEASE!r} {LEASE!r} of an agent is in a format that this version of Redraft can't "
-            f"read ({type(error).__name__}: {error}), so it can't tell whether a process runs the agent. "
+            f"read ({named_error(error)}), so it can't tell whether a process runs the agent. "
             "Upgrade redraft if a newer version wrote it, or give the agent another name."
         ) from error
     if is_free or is_over or (is_this_machine and process.has_exited()):

@@ -21,7 +21,7 @@ from redraft._codec import from_json, to_json
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular, flock
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
-from redraft._validation import checked_price
+from redraft._validation import checked_price, named_error
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
 from redraft.text.replies import parsed_of
@@ -239,9 +239,7 @@ def _call_of(line: str, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
         from_json(ChatRequest, call["request"])
         from_json(ChatReply, call["reply"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise ConfigError(
-            f"{place}: this is not a recorded call ({type(error).__name__}: {error})."
-        ) from error
+        raise ConfigError(f"{place}: this is not a recorded call ({named_error(error)}).") from error
     return cast("dict[str, Any]", call["request"]), cast("dict[str, Any]", call["reply"])
 
 

@@ -374,7 +374,7 @@ def run(order: dict[str, Any]) -> Answer:
     except MemoryError as error:
         return out_of_memory(limits, _line(error))
     except PermissionError as error:
-        return failure("forbidden", f"raised {type(error).__name__}: {error}", _line(error))
+        return failure("forbidden", f"raised {type(error).__name__}{_message(error)}", _line(error))
     except BaseException as error:  # noqa: BLE001 (the host reports any exception)
         return failure("script", f"raised {type(error).__name__}{_message(error)}", _line(error))
     return success(value, "", limits)

@@ -12,6 +12,7 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from redraft._validation import named_error
 from redraft.sandbox import walls
 from redraft.sandbox.answers import HEAD, failure
 
@@ -45,7 +46,7 @@ def main() -> NoReturn:
         language = importlib.import_module(f"redraft.sandbox.{start['language']}")
         answer = language.start(start["options"], partial(shut_in, start["parent"]))
     except Exception as error:  # noqa: BLE001 (the host reports any failure)
-        _send(answers, {"refused": f"{type(error).__name__}: {error}"})
+        _send(answers, {"refused": named_error(error)})
         os._exit(1)
     _send(answers, {})
     while (order := _receive(orders)) is not None:
@@ -100,7 +101,7 @@ def _answer(answer: Callable[[dict[str, Any]], Answer], order: dict[str, Any]) -
     except Exception as error:  # noqa: BLE001 (the host reports any failure)
         if isinstance(error, MemoryError):
             return failure("memory", "used more memory than its worker has")
-        return failure("script", f"could not be run: {error!r}")
+        return failure("script", f"could not be run: {named_error(error)}")
 
 
 def _send(answers: int, message: dict[str, Any]) -> None:

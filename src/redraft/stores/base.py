@@ -23,7 +23,7 @@ from typing import (
 )
 from zlib import crc32
 
-from redraft._validation import check_count
+from redraft._validation import check_count, named_error
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def reading(record: Record) -> Generator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        why = f"no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        why = f"no field {error}" if isinstance(error, KeyError) else named_error(error)
         what = f"its fields can't be read ({why})".rstrip(".")
         raise DamagedRecordError(damage_of(record.kind, record.key, what)) from error
 

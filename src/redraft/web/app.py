@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from redraft._codec import to_json
+from redraft._validation import readable
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.web.page import Form, NotFoundError, Page, PageRequest
 from redraft.web.project import Project
@@ -197,7 +198,7 @@ class Site:
             title = "Not found" if error.status_code == NOT_FOUND else "Request refused"
             return error.status_code, title, error.detail
         # str() of a LookupError would quote its message.
-        text = str(error.args[0] if isinstance(error, NotFoundError) else error)
+        text = readable(error.args[0] if isinstance(error, NotFoundError) else error)
         message = await self.project.redacted_text(text)
         if isinstance(error, NotFoundError):
             return NOT_FOUND, "Not found", message
