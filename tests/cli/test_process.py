@@ -275,6 +275,51 @@ def test_a_demo_interrupted_at_once_says_so(folder):
     assert (process.returncode, stderr) == (130, "Interrupted before there was a result.\n")
 
 
+EVALUATED = """
+import asyncio, json, os
+from pathlib import Path
+from redraft import Agent, ScriptedModel
+
+async def reply(request):
+    if "Task 1" in request.messages[-1].content and not Path("asked").exists():
+        Path("asked").touch()
+        await asyncio.Event().wait()
+    return "good"
+
+writer = Agent(ScriptedModel(reply), name="writer")
+"""
+CASES = """
+criteria: [{name: good, evaluator: regex, config: {pattern: good}}]
+cases: [{task: Task 0.}, {task: Task 1.}]
+"""
+
+
+def test_an_interrupted_evaluation_says_how_to_continue(project):
+    (project / "app.py").write_text(EVALUATED)
+    (project / "cases.yaml").write_text(CASES)
+    words = ("eval", "cases.yaml", "-a", "app:writer", "--concurrency", "1")
+    process = subprocess.Popen([*REDRAFT, *words], cwd=project, stderr=subprocess.PIPE, text=True)
+    interrupt_when_asked(process, project)
+    _, stderr = process.communicate(timeout=60)
+    said = "Interrupted before there was a result. To continue: the same command with --resume last."
+    assert (process.returncode, stderr.splitlines()[-1]) == (130, said)
+    done = run(project, *words, "--resume", "last", "--json")
+    assert (done.returncode, json.loads(done.stdout)["figures"][0]["cases"]) == (0, 2), done.stderr
+
+
+@pytest.mark.parametrize("home", [".redraft", ""])
+def test_an_evaluation_that_is_not_stored_can_not_be_continued(home, project, monkeypatch):
+    async def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("REDRAFT_HOME", home and str(project / home))
+    monkeypatch.setattr("redraft.evals.evaluation.Evaluation.run", interrupted)
+    (project / "cases.yaml").write_text(CASES)
+    ended = redraft("eval", "cases.yaml", "-a", "json:dumps")
+    assert (ended.exit_code, "--resume" in ended.stderr) == (130, bool(home))
+    assert "--resume" not in redraft("eval", "no.yaml").stderr
+
+
 def test_a_killed_run_resumes_without_paying_twice(project, monkeypatch):
     words = ("revise", "-", "-c", "c.yaml", "-m", "openai-chat:gpt-4o-mini")
     with serving(monkeypatch) as server:

@@ -115,6 +115,10 @@ def test_a_budget_ends_it_and_the_rest_is_made_later():
     assert (rest.note, rest.verdicts) == ("", 24)
 
 
+async def interrupted(_):
+    raise KeyboardInterrupt
+
+
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / ".redraft"))
@@ -124,6 +128,11 @@ def test_the_command(tmp_path, monkeypatch):
     model = judging_model(lambda *_: 0.9)
     monkeypatch.setattr("redraft.evals.calibration.model_of", lambda *_args: model)
     words = ["calibrate", "stability", "--outputs", "3", "--repeats", "1"]
+    with monkeypatch.context() as patched:
+        patched.setattr("redraft.evals.calibration.StabilityTest.run", interrupted)
+        assert redraft(*words).stderr.endswith(
+            " To continue: the same command, which repeats no judgement.\n"
+        )
     result = redraft(*words)
     assert result.exit_code == 0, result.stderr
     assert "ScriptedModel, 3 outputs judged again" in result.stdout

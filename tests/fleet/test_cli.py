@@ -118,6 +118,16 @@ def test_jobs_are_cancelled_and_failed_ones_tried_again(app):
     assert (waited.exit_code, "is failed" in waited.stderr) == (1, True)
 
 
+def test_who_no_longer_waits_for_a_job_is_told_how_to_wait_again(app, monkeypatch):
+    async def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("redraft.fleet.fleet.JobHandle.result", interrupted)
+    waited = redraft("submit", app, "clerk", "Write.", "--id", "c", "--wait")
+    assert waited.exit_code == 130
+    assert waited.stderr.endswith(" The job goes on; the same command with --id c waits for it.\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -40,7 +40,7 @@ from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, own_command
 from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
-from redraft.terminal.exits import ExitCode
+from redraft.terminal.exits import ExitCode, continued_by
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
 from redraft.types import render_usage
@@ -191,7 +191,9 @@ async def run(
         deliver(visible(withheld(estimate.sentence())), withheld(estimate.document()), as_json=as_json)
         return
     console.say(visible(withheld(estimate.sentence())))
-    with progress:
+    is_stored = project_place() is not None
+    go_on = continued_by("To continue: the same command with --resume last.")
+    with progress, go_on if is_stored else nullcontext():
         report = await evaluation.run()
     if baseline is not None:
         report = report.against(baseline)
@@ -204,7 +206,7 @@ async def run(
         emit(withheld(report.markdown()))
     else:
         CalmConsole().show(report_view(report))
-    if project_place() is not None:
+    if is_stored:
         console.say(f"Stored as {report.run_id}; {own_command()} eval show last")
     raise typer.Exit(_code(report, is_comparison=compare is not None))
 
@@ -577,7 +579,8 @@ async def stability(
             on_judged=lambda: progress.advance(bar),
         )
         progress.update(bar, total=test.total)
-        report = await test.run()
+        with continued_by("To continue: the same command, which repeats no judgement."):
+            report = await test.run()
     deliver(stability_view(report), withheld(to_json(report)), as_json=as_json)
     raise typer.Exit(ExitCode.BUDGET if report.note else ExitCode.MET)
 

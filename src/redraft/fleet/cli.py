@@ -31,6 +31,7 @@ from redraft.terminal.console import (
     emit_json,
     withheld,
 )
+from redraft.terminal.exits import continued_by
 from redraft.terminal.input import read_stdin
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
@@ -126,7 +127,8 @@ async def submit(
     task_data = _task_of(fleet.programs.get(program), read_stdin() if task == "-" else task)
     try:
         handle = await fleet.submit(program, task_data, priority=priority, delay=delay, run_id=run_id)
-        result = await handle.result() if wait else None
+        with continued_by(f"The job goes on; the same command with --id {handle.run_id} waits for it."):
+            result = await handle.result() if wait else None
         job = await handle.job()
     finally:
         await fleet.aclose()

@@ -87,10 +87,24 @@ def surface(*, debug: bool) -> Generator[None]:
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        _report("Interrupted before there was a result.")
+        _report(f"Interrupted before there was a result.{''.join(_continuations)}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # the outermost layer reports every error
         raise typer.Exit(report_error(error, debug=debug)) from error
+    finally:
+        _continuations.clear()
+
+
+_continuations: list[str] = []
+"""How to continue what the command does now, for a report of Ctrl-C; at most one sentence."""
+
+
+@contextmanager
+def continued_by(sentence: str) -> Generator[None]:
+    """If Ctrl-C ends the block, `surface` reports this sentence as well: how to continue the work."""
+    _continuations[:] = [f" {sentence}"]
+    yield
+    _continuations.clear()
 
 
 def report_error(error: Exception, *, debug: bool) -> ExitCode:
