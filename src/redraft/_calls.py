@@ -287,8 +287,8 @@ def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    within = step_context.get().budget
-    if within is not None and within.bounds_time:
+    if step_context.get().budget is not None:
+        # The executor has few threads: a function without one would hold up what its reservation blocks.
         result = await in_daemon_thread(fn, *args, **kwargs)
     else:
         result = await asyncio.to_thread(_called, fn, *args, **kwargs)

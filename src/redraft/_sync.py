@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+blocked_loops: ContextVar[tuple[asyncio.AbstractEventLoop, ...]] = ContextVar("blocked_loops", default=())
+"""The event loops that do nothing until the current code has ended, since they wait in `run_sync`."""
 POLL_SECONDS = 0.2
 """How often a waiting thread checks whether its own task was cancelled."""
 
@@ -41,10 +43,16 @@ def _run(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
 def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
 
+    outer = asyncio.get_running_loop()
+
     async def main() -> T:
         task = cast("asyncio.Task[T]", asyncio.current_task())
         started.set_result((asyncio.get_running_loop(), task))
-        return await coroutine
+        outside = blocked_loops.set((*blocked_loops.get(), outer))
+        try:
+            return await coroutine
+        finally:
+            blocked_loops.reset(outside)
 
     with ThreadPoolExecutor(1, thread_name_prefix="redraft-sync") as pool:
         running = pool.submit(_run, main(), context)

@@ -256,11 +256,6 @@ class Allowance(Protocol):
     A call that does not fit raises `UnfinishedError` with the reason, before anything is spent.
     """
 
-    @property
-    def bounds_time(self) -> bool:
-        """Whether the step has a deadline."""
-        ...
-
     def call(
         self,
         role: ModelRole,

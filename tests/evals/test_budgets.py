@@ -10,6 +10,7 @@ from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, Reflectio
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.models import ProviderModel
+from redraft.protocols import ChatReply
 from redraft.types import Draft, PlainTask
 from support.counting_server import INPUT_USD, OUTPUT_USD, provider
 
@@ -179,3 +180,47 @@ def test_a_run_inside_a_function_is_within_the_budget(server):
     assert 0 < server.tokens <= 2_000 + sum(server.error)
     assert len(report.tries) < 6
     assert all(not attempt.error for attempt in report.tries)
+
+
+def spent_by_functions(how, tokens, **options):
+    """Evaluate a function that takes 300 tokens, in one of several ways; return their number of calls."""
+    calls = []
+
+    async def model(_request):
+        calls.append(1)
+        await asyncio.sleep(0.01)
+        return ChatReply("word", usage=TokenUsage(100, 200, requests=1))
+
+    inner = Agent(model, criteria=[WORDS], keep=False)
+
+    async def reports(_prompt):
+        await model(None)
+        return Draft("word", TokenUsage(100, 200, requests=1))
+
+    async def awaits_an_agent(prompt):
+        return (await inner.run(prompt)).best_output
+
+    def calls_an_agent(prompt):
+        return inner.run_sync(prompt).best_output
+
+    async def blocks_the_loop(prompt):
+        return inner.run_sync(prompt).best_output
+
+    function = {
+        "reports": reports,
+        "reports from a thread": lambda prompt: asyncio.run(reports(prompt)),
+        "awaits an agent": awaits_an_agent,
+        "calls an agent": calls_an_agent,
+        "blocks the loop": blocks_the_loop,
+    }[how]
+    evaluate(cases(16, (WORDS,)), function, model=model, concurrency=12, budget_tokens=tokens, **options)
+    return len(calls)
+
+
+@pytest.mark.parametrize("options", [{}, {"budget_seconds": 600}], ids=["tokens", "tokens and seconds"])
+@pytest.mark.parametrize(
+    "how", ["reports", "reports from a thread", "awaits an agent", "calls an agent", "blocks the loop"]
+)
+def test_functions_of_several_tries_share_the_budget_also_from_threads(how, options):
+    assert 9 <= spent_by_functions(how, 3_000, **options) <= 10
+    assert spent_by_functions(how, 100_000, **options) == 16

@@ -677,6 +677,38 @@ def test_a_function_is_not_called_if_its_dearest_call_would_not_fit(options, cal
     assert result.diagnostics.get("budget", "").endswith(f"{needed}." if needed else "")
 
 
+@pytest.mark.parametrize(
+    ("options", "calls"),
+    [
+        ({"budget_tokens": 250}, 2),
+        ({"budget_tokens": 99}, 1),
+        ({"budget_tokens": 1000}, 6),
+        ({"budget_usd": 0.01}, 3),
+        ({"budget_usd": 0.009}, 3),
+        ({"budget_usd": 1.0}, 6),
+        ({"budget_seconds": 60}, 6),
+    ],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_functions_that_run_at_the_same_time_stay_within_a_budget_together(options, calls, is_async):
+    made, under_way = [], [0, 0]
+
+    async def write(_prompt):
+        made.append(1)
+        under_way[0] += 1
+        under_way[1] = max(under_way)
+        await asyncio.sleep(0.01)
+        under_way[0] -= 1
+        return Draft(f"draft {len(made)}", used(100, 0.003))
+
+    pattern = ReflectionPattern(max_iterations=0, candidates=6, **options)
+    generate = write if is_async else lambda prompt: asyncio.run(write(prompt))
+    result = reflect_sync("W.", generate=generate, evaluate=lambda o: 0.5, pattern=pattern)
+    assert len(made) == calls
+    assert result.token_usage.total_tokens == 100 * calls
+    assert under_way[1] == max(1, calls - ("budget_seconds" not in options))  # only the first runs alone
+
+
 async def own_model(_request):
     return ChatReply("x", usage=TokenUsage(50))
 

@@ -6,12 +6,16 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from math import isclose
+from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from redraft._steps import estimated_usage, name_of_model, step_context, step_scope
+from redraft._sync import blocked_loops
 from redraft._validation import check_bound
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
@@ -406,18 +410,15 @@ class StepBudget:
         self.used = NOTHING_USED
         """The usage of the step's finished calls, which are not in the tally yet."""
         self.known_usd = 0.0
-        self.under_way: set[BudgetedCall] = set()
+        self.under_way: set[BudgetedCall | FunctionCall] = set()
         self.bound = asyncio.timeout(None)
         self.deadline: float | None = None
         self._ends_with_outer = False
         self._name = name
         self._checks_until: float | None = None
-        self._waiting: deque[tuple[BudgetedCall, asyncio.Future[None]]] = deque()
-
-    @property
-    def bounds_time(self) -> bool:
-        """Whether the step is cancelled when its time is spent."""
-        return self.deadline is not None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the clock; functions in threads make their calls in loops of their own."""
+        self._waiting: deque[tuple[BudgetedCall | FunctionCall, asyncio.Future[None]]] = deque()
 
     async def bounding(self, step: Awaitable[R]) -> R:
         """Await the step; when the time is spent, an effect that is still under way is cancelled.
@@ -463,7 +464,8 @@ class StepBudget:
     def _start_clock(self) -> None:
         """Start the clock of the step, if the budget limits time."""
         seconds, outer = self.tally.budget.seconds, self.outer
-        now = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
         own = None if seconds is None else now + seconds - self.tally.seconds()
         if outer is not None and outer.deadline is not None and (own is None or outer.deadline <= own):
             own, self._ends_with_outer = outer.deadline, True
@@ -492,42 +494,55 @@ class StepBudget:
         """Call a function of the user whose result reports its `usage`.
 
         A limit can't be sent with it, so it starts only if the dearest call of its kind so far would fit, or
-        if all were free; also into the budgets around the run. Raises `UnfinishedError`.
+        if all were free; also into the budgets around the run. While it is under way, this counts as spent.
+        The first call of a kind may take everything, so other calls wait for it. Raises `UnfinishedError`.
         """
-        self.check_reported(kind, is_revision=is_revision)
-        before = None if self.outer is None else self.outer.used
-        result = await fn()
-        has_counted = self.outer is not None and self.outer.used != before
-        if self.used is NOTHING_USED and not has_counted:  # else the calls inside it are bounded one by one
-            self.count_reported(kind, cast("TokenUsage", getattr(result, "usage", NOTHING_USED)))
-        return result
+        with FunctionCall(self, kind, is_revision=is_revision) as call:
+            return await call.carry_out(fn)
 
-    def check_reported(self, kind: str, *, is_revision: bool = False) -> None:
-        """Raise `UnfinishedError` unless a call as dear as the dearest of its kind fits into what is left."""
-        dearest = self.tally.reported.get(kind)
-        if dearest != FREE:
-            self._check_fits(*(dearest or FREE), is_revision=is_revision)
-        if self.outer is not None:
-            try:
-                self.outer.check_reported(kind)
-            except UnfinishedError as error:
-                self.end_by_outer(error)
-                raise
-
-    def _check_fits(self, tokens: int, usd: float, *, is_revision: bool) -> None:
-        """Raise `UnfinishedError` unless a call that reports this much fits into what is left."""
+    def _reserve_function(self, call: FunctionCall) -> bool:
+        """Reserve what a function may use; False if it has to wait. Raises `UnfinishedError`."""
         tally, budget = self.tally, self.tally.budget
-        used = (tally.total() + self.used).total_tokens
-        tokens_left = UNLIMITED if budget.tokens is None else budget.tokens - used
-        if tokens_left < tokens:
-            raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, tokens_left)
-        revisions_left = tally.revision_tokens_left() if is_revision else None
-        if revisions_left is not None and revisions_left < tokens:
-            tally.is_out_of_revisions = True
-            raise self._refuse_reported(ConvergenceReason.TOKEN_BUDGET, tokens, revisions_left)
-        usd_left = UNLIMITED if budget.usd is None else budget.usd - tally.known_usd - self.known_usd
-        if usd_left < usd and not isclose(usd_left, usd):  # a sum of costs has rounding errors
-            raise self._refuse_reported(ConvergenceReason.COST_BUDGET, usd, usd_left)
+        dearest = tally.reported.get(call.kind)
+        if dearest == FREE:
+            return True
+        tokens, usd = dearest or FREE
+        others = self.others_under_way(call)
+        tokens_under_way, usd_under_way = (
+            sum(other.tokens for other in others),
+            sum(other.usd for other in others),
+        )
+
+        def fits(reason: ConvergenceReason, needed: float, left: float, reserved: float) -> bool:
+            if left < needed and not isclose(left, needed):  # a sum of costs has rounding errors
+                raise self._refuse_reported(reason, needed, left)
+            return needed + reserved <= left or isclose(needed + reserved, left)
+
+        has_room: list[bool] = []
+        if budget.tokens is not None:
+            left = budget.tokens - (tally.total() + self.used).total_tokens
+            has_room.append(fits(ConvergenceReason.TOKEN_BUDGET, tokens, left, tokens_under_way))
+        if call.role == "revision" and (revisions_left := tally.revision_tokens_left()) is not None:
+            left = revisions_left - self.used.total_tokens
+            tally.is_out_of_revisions = left < tokens
+            has_room.append(fits(ConvergenceReason.TOKEN_BUDGET, tokens, left, tokens_under_way))
+        if budget.usd is not None:
+            left = budget.usd - tally.known_usd - self.known_usd
+            has_room.append(fits(ConvergenceReason.COST_BUDGET, usd, left, usd_under_way))
+        if not all(has_room) or (dearest is None and others):
+            return False
+        call.tokens, call.usd = (UNLIMITED, UNLIMITED) if dearest is None else dearest
+        self.under_way.add(call)
+        return True
+
+    @property
+    def _reserves_nothing(self) -> bool:
+        budget = self.tally.budget
+        return budget.tokens is None and budget.usd is None and budget.revision_tokens is None
+
+    def others_under_way(self, call: BudgetedCall | FunctionCall) -> list[BudgetedCall | FunctionCall]:
+        """The calls that may end while a call waits."""
+        return [other for other in self.under_way if other.loop not in call.blocked]
 
     def end_by_outer(self, error: UnfinishedError) -> None:
         """End or suspend the run, because the budget around its own did not allow a call."""
@@ -536,15 +551,6 @@ class StepBudget:
             self.tally.refused += 1
             self.tally.needed = self.outer.tally.needed
 
-    def count_reported(self, kind: str, usage: TokenUsage) -> None:
-        """Count a call of a function: the step adds its usage to the run, this to the budgets around it."""
-        tokens, usd = self.tally.reported.get(kind, FREE)
-        self.tally.reported[kind] = max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0)
-        if self.outer is not None:
-            self.outer.used += usage
-            self.outer.known_usd += usage.cost_usd or 0.0
-            self.outer.count_reported(kind, usage)
-
     def count_replayed(self, usage: TokenUsage) -> None:
         """Count the calls of a replayed part of the step, here and in the budgets around it.
 
@@ -552,8 +558,9 @@ class StepBudget:
         """
         if self.tally.suspends:
             return
-        self.used += usage
-        self.known_usd += usage.cost_usd or 0.0
+        with _lock:
+            self.used += usage
+            self.known_usd += usage.cost_usd or 0.0
         if self.outer is not None:
             self.outer.count_replayed(usage)
 
@@ -581,8 +588,12 @@ class StepBudget:
 
     def extend_deadline(self, moment: float) -> None:
         """Let the step clean up after a call inside it is cancelled at `moment`."""
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            self._loop.call_soon_threadsafe(self.extend_deadline, moment)
+            return
         if not self.bound.expired() and (self.bound.when() or moment) < moment + GRACE:
-            self.bound.reschedule(moment + GRACE)
+            with suppress(RuntimeError):  # the step has ended, and only a thread of it is left
+                self.bound.reschedule(moment + GRACE)
             self._extend_outer_deadline()
 
     def _extend_outer_deadline(self) -> None:
@@ -624,42 +635,73 @@ class StepBudget:
             budget = budget.outer
         return budget
 
-    async def admit(self, call: BudgetedCall) -> None:
+    async def admit(self, call: BudgetedCall | FunctionCall) -> None:
         """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._admit_waiting)  # after the calls that begin together with this one
-        self._waiting.append((call, turn))
+        call.loop, call.blocked = loop, blocked_loops.get()
+        with _lock:
+            self.bound_inside()
+            if isinstance(call, FunctionCall) and self._reserves_nothing:
+                return
+            self._waiting.append((call, turn))
+        loop.call_soon(self._admit_waiting)  # after the calls that begin together with this one
         try:
             await turn
         finally:
             if not turn.done() or turn.cancelled():
-                self._waiting = deque(pair for pair in self._waiting if pair[1] is not turn)
+                with _lock:
+                    self._waiting = deque(pair for pair in self._waiting if pair[1] is not turn)
 
-    def release(self, call: BudgetedCall, usage: TokenUsage) -> None:
+    def bound_inside(self) -> None:
+        """Give up the reservations of the functions around a call, since it is bounded itself."""
+        for function in _functions.get():
+            function.has_calls = True
+            if function in self.under_way:
+                self.under_way.discard(function)
+                self._wake()
+
+    def release(self, call: BudgetedCall | FunctionCall, usage: TokenUsage = NOTHING_USED) -> None:
         """Replace a call's reservation by its usage, and start the waiting calls that now fit."""
         self.under_way.discard(call)
         self.used += usage
         self.known_usd += usage.cost_usd or 0.0
-        self.tally.observe(call.role, usage)
-        self._admit_waiting()
+        if isinstance(call, BudgetedCall):
+            self.tally.observe(call.role, usage)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Start the waiting calls that now fit, each in its own event loop."""
+        here = asyncio.get_running_loop()
+        for loop in dict.fromkeys(turn.get_loop() for _, turn in self._waiting):
+            if loop is here:
+                self._admit_waiting()
+            else:
+                with suppress(RuntimeError):  # it is closed, so its calls have been cancelled
+                    loop.call_soon_threadsafe(self._admit_waiting)
 
     def _admit_waiting(self) -> None:
-        while self._waiting:
-            call, turn = self._waiting[0]
-            try:
-                if not turn.done() and not self._reserve(call):
-                    return
-            except UnfinishedError as error:
-                turn.set_exception(error)
-            else:
-                if not turn.done():
-                    turn.set_result(None)
-            self._waiting.popleft()
+        """Start the calls of this event loop that fit, in their order.
 
-    def _reserve(self, call: BudgetedCall) -> bool:
+        Another loop may be blocked, and could not start a call that has reserved something.
+        """
+        here = asyncio.get_running_loop()
+        with _lock:
+            for call, turn in [pair for pair in self._waiting if pair[1].get_loop() is here]:
+                if not turn.done():
+                    try:
+                        if not self._reserve(call):
+                            return
+                    except UnfinishedError as error:
+                        turn.set_exception(error)
+                    else:
+                        turn.set_result(None)
+                self._waiting.remove((call, turn))
+
+    def _reserve(self, call: BudgetedCall | FunctionCall) -> bool:
         """Reserve what a call may use; False if it has to wait. Raises `UnfinishedError`."""
+        if isinstance(call, FunctionCall):
+            return self._reserve_function(call)
         tally = self.tally
         if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             tally.refused += 1
@@ -667,11 +709,11 @@ class StepBudget:
         limit = call.highest_limit
         least = call.least_reply
         enough = call.expected_reply
-        rooms = self.rooms(call)
+        rooms, others = self.rooms(call), self.others_under_way(call)
         for room in rooms:
             # While other calls are under way, it pays to wait for what they leave unused.
-            if room.output < (enough if self.under_way else least):
-                if self.under_way:
+            if room.output < (enough if others else least):
+                if others:
                     return False
                 raise self.refused(room, least)
             limit = min(limit, room.output, max(room.share, enough))
@@ -688,19 +730,19 @@ class StepBudget:
         """What the budgets of tokens and US dollars leave for a call, if they bound it."""
         budget, tally, rooms = self.tally.budget, self.tally, list[Room]()
         waiting = [other for other, turn in self._waiting if not turn.done()]
-        calls = self.calls_expected(len(waiting))
+        calls, others = self.calls_expected(len(waiting)), self.others_under_way(call)
         if budget.tokens is not None:
             left = budget.tokens - (tally.total() + self.used).total_tokens
-            left -= sum(other.tokens for other in self.under_way)
+            left -= sum(other.tokens for other in others)
             inputs = sum(other.input_tokens for other in waiting)
             reason = ConvergenceReason.TOKEN_BUDGET
             rooms.append(Room(reason, left, call.input_tokens, 1, inputs, calls))
         if call.role == "revision" and (revisions_left := tally.revision_tokens_left()) is not None:
-            left = revisions_left - self.used.total_tokens - sum(other.tokens for other in self.under_way)
+            left = revisions_left - self.used.total_tokens - sum(other.tokens for other in others)
             reason = ConvergenceReason.TOKEN_BUDGET
             rooms.append(Room(reason, left, call.input_tokens, 1, call.input_tokens, 1, of_revisions=True))
         if budget.usd is not None and call.price is not None:
-            left = budget.usd - tally.known_usd - self.known_usd - sum(other.usd for other in self.under_way)
+            left = budget.usd - tally.known_usd - self.known_usd - sum(other.usd for other in others)
             inputs = sum(other.price.input for other in waiting if other.price is not None)
             price, reason = call.price, ConvergenceReason.COST_BUDGET
             if price.input or price.output:
@@ -727,8 +769,8 @@ class StepBudget:
             raise self.over(ConvergenceReason.COST_BUDGET, unbounded([call.model]))
         left = (budget.usd or 0.0) - tally.known_usd - self.known_usd
         call.usd = call.expected_usd
-        if self.under_way:
-            return sum(other.usd for other in self.under_way) + call.usd <= left
+        if others := self.others_under_way(call):
+            return sum(other.usd for other in others) + call.usd <= left
         if left <= 0:
             tally.refused += 1
             raise self.over(ConvergenceReason.COST_BUDGET, "is spent: no more calls are started.")
@@ -889,6 +931,9 @@ class BudgetedCall:
         """The limit on the reply that the step's budget allows; None if it bounds only time."""
         self.tokens = 0
         self.usd = 0.0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.blocked: tuple[asyncio.AbstractEventLoop, ...] = ()
+        """The event loops that wait for this call, so that it must not wait for calls in them."""
         self._step = step
         self._used = NOTHING_USED
         outer = step.outer
@@ -998,9 +1043,11 @@ class BudgetedCall:
             calls.append(self._used)
 
     def _release(self, usage: TokenUsage) -> None:
-        self._step.release(self, usage)
-        if self._outer is not None:
-            self._outer._release(usage)  # noqa: SLF001 (the same class)
+        with _lock:
+            self._step.bound_inside()
+            self._step.release(self, usage)
+            if self._outer is not None:
+                self._outer._release(usage)  # noqa: SLF001 (the same class)
 
     def used(self, usage: TokenUsage, /) -> None:
         """Report what the call used, also if its reply comes from a recording."""
@@ -1062,6 +1109,80 @@ class BudgetedCall:
                 raise
 
 
+class FunctionCall:
+    """A call of a function of the user whose result reports its usage, within a step's budget."""
+
+    price = None
+
+    def __init__(self, step: StepBudget, kind: str, *, is_revision: bool = False) -> None:
+        self.kind = kind
+        self.role: ModelRole = "revision" if is_revision else "generation"
+        self.input_tokens = 0
+        self.tokens: float = 0
+        self.usd = 0.0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.blocked: tuple[asyncio.AbstractEventLoop, ...] = ()
+        self.has_calls = False
+        """Whether calls inside it are bounded and counted one by one, so that it reports nothing more."""
+        self.used = NOTHING_USED
+        self.step = step
+        self.outer = None if step.outer is None else FunctionCall(step.outer, kind)
+
+    def _levels(self) -> list[FunctionCall]:
+        """The call within the step's budget, and within each budget around it."""
+        levels: list[FunctionCall] = []
+        level: FunctionCall | None = self
+        while level is not None:
+            levels.append(level)
+            level = level.outer
+        return levels
+
+    async def carry_out(self, fn: Callable[[], Awaitable[R]]) -> R:
+        """Call the function once it fits, and count what it reports; raises `UnfinishedError`."""
+        await self._admit()
+        outside = _functions.set((*_functions.get(), *self._levels()))
+        try:
+            result = await fn()
+        finally:
+            _functions.reset(outside)
+        self._count(cast("TokenUsage", getattr(result, "usage", NOTHING_USED)))
+        return result
+
+    async def _admit(self) -> None:
+        levels = self._levels()
+        for number, level in enumerate(levels):
+            try:
+                await level.step.admit(level)
+            except UnfinishedError as error:
+                for inner in reversed(levels[:number]):
+                    inner.step.end_by_outer(error)
+                raise
+
+    def _count(self, usage: TokenUsage) -> None:
+        levels = self._levels()
+        if any(level.has_calls for level in levels):  # they have been counted one by one
+            usage = NOTHING_USED
+        for level in levels:
+            level.used = usage
+            reported = level.step.tally.reported
+            tokens, usd = reported.get(self.kind, FREE)
+            reported[self.kind] = max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        with _lock:
+            for level in self._levels():
+                level.step.release(level, level.used)
+
+
+_functions: ContextVar[tuple[FunctionCall, ...]] = ContextVar("functions", default=())
+"""The functions of the user under way around the current code."""
+_lock = RLock()
+"""Guards all budgets: functions of the user run in threads, and their runs in event loops of their own."""
+
+
 class SharedBudget(StepBudget):
     """A budget that several runs share: it bounds what all of them have under way.
 
@@ -1108,11 +1229,14 @@ class SharedBudget(StepBudget):
         part = StepBudget(tally, "part")
 
         async def in_part() -> R:
-            self._parts.add(part)
+            with _lock:
+                self._parts.add(part)
             try:
                 result = await work()
-                self._end(usage(result))
-                self.suspended.pop(name, None)
+                with _lock:
+                    # A function may not report what the runs inside it have used.
+                    self._end(max(usage(result), part.used, key=lambda used: used.total_tokens))
+                    self.suspended.pop(name, None)
             except BaseException:
                 if part.used != NOTHING_USED:
                     self.suspended[name] = self.suspended.get(name, NOTHING_USED) + part.used
@@ -1120,8 +1244,9 @@ class SharedBudget(StepBudget):
             else:
                 return result
             finally:
-                self._parts.remove(part)
-                self._count()
+                with _lock:
+                    self._parts.remove(part)
+                    self._count()
 
         return await part.bounding(part.timed(in_part))
 
