@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import sys
 from types import SimpleNamespace
 from typing import TypedDict
 
@@ -11,6 +12,7 @@ from genai_prices import Usage, calc_price
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, messages_from_dict
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -19,11 +21,14 @@ from langgraph.types import interrupt
 from pydantic import BaseModel
 
 from redraft import ConfigError, ModelError, QualityCriterion, ReflectionPattern
+from redraft._steps import step_scope
 from redraft.errors import UnfinishedError
 from redraft.evaluate.evidence import tool_results
 from redraft.events import TokenEvent
-from redraft.integrations.langgraph import reflecting
+from redraft.integrations.langgraph import GraphCalls, reflecting
 from redraft.loop import Retry
+from redraft.loop.budget import Budget, StepBudget, Tally
+from redraft.loop.triggers import NO_TRIGGERS, RunState
 from redraft.stores.sqlite import MemoryStore
 from redraft.types import ConvergenceReason
 from support.pages import Page
@@ -345,3 +350,29 @@ def test_a_call_that_cannot_fit_does_not_start(saver):
             "How? " + "tea " * 300
         )
     assert shop.looked == []
+
+
+@pytest.mark.parametrize("budget", [None, 10**9])
+def test_calls_of_nodes_in_threads_all_count(budget):
+    reply = AIMessage("x", usage_metadata={"input_tokens": 1, "output_tokens": 1, "total_tokens": 2})
+    response = LLMResult(generations=[[ChatGeneration(message=reply)]])
+
+    async def main():
+        calls = GraphCalls(RunState(NO_TRIGGERS), "generation")
+        step = StepBudget(Tally(Budget(tokens=budget)), "generate")
+
+        def work():
+            for _ in range(300):
+                calls.on_llm_end(response)
+
+        with step_scope(budget=None if budget is None else step):
+            await asyncio.gather(*(asyncio.to_thread(work) for _ in range(6)))
+        return calls.used.total_tokens, step.used.total_tokens
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        used = asyncio.run(main())
+    finally:
+        sys.setswitchinterval(before)
+    assert used == (6 * 300 * 2, 0 if budget is None else 6 * 300 * 2)

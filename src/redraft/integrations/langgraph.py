@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, cast
 from uuid import uuid4
 
@@ -270,6 +271,7 @@ class GraphCalls(BaseCallbackHandler):
         self.used = NOTHING_USED
         self.role: ModelRole = role
         self._run_state = run_state
+        self._counting = Lock()
         self._over: UnfinishedError | None = None
         self._failed: BaseException | None = None
 
@@ -309,7 +311,8 @@ class GraphCalls(BaseCallbackHandler):
                 metadata = reply.response_metadata
                 if (provider := metadata.get("model_provider")) and (model := metadata.get("model_name")):
                     used = ListedModel(provider, model).priced(used)
-        self.used += used
+        with self._counting:  # nodes that are not async run in threads
+            self.used += used
         if (within := step_context.get().budget) is not None:
             with within.call(self.role, 0) as call:
                 call.used(used)

@@ -672,9 +672,8 @@ class StepBudget:
 
     def _wake(self) -> None:
         """Start the waiting calls that now fit, each in its own event loop."""
-        here = asyncio.get_running_loop()
         for loop in dict.fromkeys(turn.get_loop() for _, turn in self._waiting):
-            if loop is here:
+            if loop is _running_loop():
                 self._admit_waiting()
             else:
                 with suppress(RuntimeError):  # it is closed, so its calls have been cancelled
@@ -872,6 +871,14 @@ FREE = 0, 0.0
 """The tokens and US dollars of a function that has reported none."""
 MILLION = 1_000_000
 UNLIMITED = 10**9
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread; None in a thread of a framework that reports its calls from there."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def unbounded(models: Iterable[str]) -> str:
@@ -1097,10 +1104,11 @@ class BudgetedCall:
     def check(self) -> None:
         """Raise `UnfinishedError` if the call does not fit now, where it can't wait for others to end."""
         step = self._step
-        least = step.least_reply(self)
-        for room in step.rooms(self):
-            if room.output < least:
-                raise step.refused(room, least)
+        with _lock:
+            least = step.least_reply(self)
+            for room in step.rooms(self):
+                if room.output < least:
+                    raise step.refused(room, least)
         if self._outer is not None:
             try:
                 self._outer.check()
