@@ -90,6 +90,17 @@ voice: Passive Voice
 the currency is Swiss Francs, not euros
 the office in San Diego, not in Santa Barbara
 Use Apache Cassandra, and the model Claude Opus.
+Contact: A. I. Planning
+Title: U. I. Testing
+Title: A B Test
+Title: Appendix, A. B.
+Subject: Appendix A. B.
+Contact: Support A. B.
+Section A. B. C.
+Assignee: Group B.
+Author: Draft, V.
+Reviewed by: A. Testing
+See Fig. A. Then go on.
 """
 NAMES = {
     "We owe Tadeusz an apology": "We owe [withheld: name] an apology",
@@ -105,6 +116,31 @@ NAMES = {
     "I met Isidora Baker, once": "I met [withheld: name], once",
     "with Philippa Sawyer, at home": "with [withheld: name], at home",
     "bed three: Hortensia Galvan": "bed three: [withheld: name]",
+    # Initials; the surname may look like a form of a verb.
+    **{
+        f"{before}{name}{after}": f"{before}[withheld: name]{after}"
+        for name in (
+            "J. K. Rowling",
+            "J.K. Rowling",
+            "J K Rowling",
+            "Rowling, J. K.",
+            "Rowling, J.K.",
+            "Rowling J. K.",
+            "J. K. Harrison",
+            "J K van der Berg",
+            "J. K. van der Berg",
+            "van der Berg, J. K.",
+        )
+        for before, after in (
+            ("Contact: ", ""),
+            ("Author: ", ""),
+            ("- **Contact:** ", ""),
+            ("owner = ", " (2)"),
+        )
+    },
+    "Author: Rowling, J.": "Author: [withheld: name]",
+    "Dear J. K. Rowling,": "Dear [withheld: name],",
+    "customer name: J K Rowling": "customer name: [withheld: name]",
     "and then Xiomara Morales, who": "and then [withheld: name], who",
     # Given names that look like an inflected word: of France, Monte Carlo, fare, car.
     "by Frances Smith": "by [withheld: name]",

@@ -29,7 +29,7 @@ def find_names(view: View) -> Iterator[Finding]:
                 yield from _name(view, start, end, surely=True)
     if has_any((_CASELESS_LETTER,), data):
         yield from _in_other_scripts(view)
-    if not has_any((_ANYWHERE, _LISTED, _GIVEN_NAME, _ALONE, _CASELESS_LETTER), data):
+    if not has_any((_ANYWHERE, _LISTED, _INITIALLED_NAME, _GIVEN_NAME, _ALONE, _CASELESS_LETTER), data):
         return
     for pattern, surely in (
         (_IN_FIELD_OF_PERSON, True),
@@ -154,7 +154,7 @@ def is_person_name(name: str, *, surely: bool, inflected: bool = False) -> bool:
         return False
     if given_names:  # "Maria Field" is a person where the context speaks of one, otherwise a field
         return surely or len(words) > len(things) + len(given_names) or (not things and len(given_names) > 1)
-    if any(_OF_THINGS.search(word) for word in words):
+    if any(_OF_THINGS.search(word) for word in words) and not (surely and _INITIALLED.match(name)):
         return False
     return surely or (len(words) > 1 and SURNAME.search(words[-1]) is not None)
 
@@ -215,7 +215,8 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
     name = text[start:end]
     # A letter after a single word is not a surname: `Appendix A`.
     is_full = (
-        sum(len(word.strip(".")) > 1 for word in name.split(" ")) > 1 or _INITIALS.match(name) is not None
+        sum(len(word.strip(".,")) > 1 and not word.endswith(".") for word in name.split(" ")) > 1
+        or (_INITIALLED if surely else _INITIALS).match(name) is not None
     )
     # Behind an ordinary word, a given name is enough: `Greet Anna`, but not `San Antonio`.
     is_given = before != "" and before not in _BEFORE_PLACE and is_given_name(name)
@@ -362,15 +363,18 @@ _KOREAN_GROUPS = ("팀", "센터", "부서", "회사", "그룹", "본부")
 # --- patterns, in ASCII letters and the syntax of RE2 ---
 
 _W = r"(?:(?:[OD]'|Mc|Mac|al-|El-|Al-)?[A-Z][a-z]+(?:['-][A-Z]?[a-z]+)*)"
-_NEXT = (
-    r"(?:[ ](?:(?:van|von|vom|de|der|den|del|della|di|da|dos|du|la|le|el|al|bin|ibn|ter|ten|zu)[ ])*"
-    rf"(?:{_W}|[A-Z]\.|[A-Z]\b))"
-)
-_BY_INITIAL = rf"(?:[A-Z]\.[ ]?){{1,3}}{_W}"
+_PARTICLES = r"(?:(?:van|von|vom|de|der|den|del|della|di|da|dos|du|la|le|el|al|bin|ibn|ter|ten|zu)[ ])*"
+_NEXT = rf"(?:[ ]{_PARTICLES}(?:{_W}|(?:[A-Z]\.){{1,3}}|[A-Z]\b))"
+_BY_INITIAL = rf"(?:[A-Z]\.[ ]?){{1,3}}{_PARTICLES}{_W}"
+_BY_LETTERS = rf"(?:[A-Z][ ]){{2,3}}{_PARTICLES}{_W}"
+_LAST_INITIALS = rf"{_PARTICLES}{_W},?[ ](?:[A-Z]\.[ ]?){{0,2}}[A-Z]\."
 FULL = rf"(?:{_W}{_NEXT}+|{_BY_INITIAL})"
 _ANY_NAME = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL})"
 _INITIALS = re.compile(_BY_INITIAL)
-_SEVERAL_INITIALS = re.compile(rf"(?:[A-Z]\.[ ]?){{2,3}}{_W}")
+_INITIALLED = re.compile(rf"{_BY_INITIAL}|{_BY_LETTERS}|{_LAST_INITIALS}\Z")
+_SEVERAL_INITIALS = re.compile(
+    rf"(?:[A-Z]\.[ ]?){{2,3}}{_PARTICLES}{_W}|{_BY_LETTERS}|{_PARTICLES}{_W},?[ ](?:[A-Z]\.[ ]?){{2,3}}"
+)
 LAST_FIRST = rf"{_W}(?:[ ]{_W})?\\?,[ ]?{_W}(?:[ ]{_W})?"
 _CASELESS_NAME = r"(?:\x80{2,}(?:-\x80+)?(?:[ ]\x80{2,}(?:-\x80+)?){0,3}|\x80(?:[ ]\x80{1,3})?)"
 _IDEOGRAPHIC = r"[\x81\x82]{1,7}(?:[ ][\x81\x82]{1,6})?"
@@ -393,7 +397,7 @@ _TITLED = (
     rf"|(?i:\bname\?[ ]+)({_ANY_NAME})"
 )
 _TITLED_WORD = rf"\b(?:{_TITLE_WORDS})\b\.?[ ]({_ANY_NAME})"
-_NAME_VALUE = r"[A-Z](?:[\w'-]{1,30}|\.)(?:[ ][A-Z](?:[\w'-]{1,30}|\.?)){0,3}"
+_NAME_VALUE = r"(?:[A-Z][ ]){0,3}[A-Z](?:[\w'-]{1,30}|\.)(?:[ ][A-Z](?:[\w'-]{1,30}|\.?)){0,3}"
 _NAME = (
     r"(?i:\b(?:(?:first|last|full|middle|sur|given|family|maiden|fore|legal|birth|customer|patient|client"
     r"|employee|passenger|card ?holder|account ?holder|contact|guest|tenant|student|driver|cardholder)"
@@ -523,7 +527,9 @@ _NOT_ALONE = word_set(
 )
 """Given names that are also an algorithm, a language, a model, a place, or half of another name."""
 # Things have such fields, too: a given name or the ending of a surname shows that a person is meant.
-_NAMES_IN_FIELD = rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_OTHER_SCRIPT}"
+_NAMES_IN_FIELD = (
+    rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_BY_LETTERS}|{_LAST_INITIALS}|{_OTHER_SCRIPT}"
+)
 _SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|--|,|[ ]is[ ])[\"']?"
 _VALUE = rf"{_SET_TO}(?:(?:{_TITLES})\.?[ ])?({_NAMES_IN_FIELD})"
 _IN_FIELD = (
@@ -554,6 +560,7 @@ _NO_NAMES = word_set(
 )
 _ANYWHERE = rf"\b({FULL})"
 _LISTED = rf"\b{LAST_FIRST}"
+_INITIALLED_NAME = rf"\b(?:{_BY_LETTERS}|{_LAST_INITIALS})"
 _GIVEN_NAME = rf"{_MENTIONED_WORD}|{_PERSON_FIELD}{_SET_TO}({_W})\b"
 _INTRODUCED = (_NAME, _TITLED, _TITLED_WORD, _GREETED, _GREETED_SECOND, _SIGNED)
 
