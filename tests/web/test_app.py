@@ -1,5 +1,7 @@
 import asyncio
 import json
+import re
+from urllib.parse import unquote
 
 import pytest
 
@@ -224,6 +226,22 @@ def test_a_record_of_another_schema_is_listed_with_what_to_do(kind, path):
         assert "damaged" in answer.text
         assert path == "/tasks" or "Describe the bridge" in answer.text
     assert "if a newer Redraft wrote it, upgrade" in client.get(f"{path}.json").text
+
+
+@pytest.mark.parametrize("run_id", ["x.json", "x.events", "x.JSON", "a.b", "x.json.json"])
+def test_an_id_that_ends_like_the_data_of_a_page_has_a_page(run_id):
+    store = MemoryStore()
+    for each in {run_id, "x"}:
+        put(store, described(each))
+    client = pages(store)
+    links = re.findall(r'href="(/runs/[^"]+)"', client.get("/runs").text)
+    [path] = [link for link in links if unquote(link) == f"/runs/{run_id}"]
+    page = client.get(path)
+    assert page.headers["content-type"].startswith("text/html")
+    assert f'<span class="id">{run_id}</span>' in page.text
+    [data] = re.findall(r'href="(/runs/[^"]+\.json)"', page.text)[:1]
+    document = client.get(data).json()
+    assert document["run_id"] == run_id
 
 
 class MuteError(Exception):

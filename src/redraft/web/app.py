@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -13,19 +14,20 @@ from urllib.parse import quote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from redraft._codec import to_json
 from redraft._validation import readable
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.web.page import Form, NotFoundError, Page, PageRequest
 from redraft.web.project import Project
-from redraft.web.rendering import STATIC, render, static_text
+from redraft.web.rendering import STATIC, render, static_text, url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from starlette.requests import Request
+    from starlette.types import Scope
 
     from redraft.web.page import Change, PlainText, Slice
 
@@ -48,13 +50,25 @@ def app(project: Project, slices: Sequence[Slice], navigation: Mapping[str, str]
     routes = [Route("/", site.front), Route("/static/{name}", site.static)]
     for page in pages:
         if page.fingerprint is not None:
-            routes.append(Route(f"{page.path}.events", site.events(page)))
-        routes += [Route(f"{page.path}.json", site.document(page)), Route(page.path, site.html(page))]
+            routes.append(DataRoute(f"{page.path}.events", site.events(page)))
+        routes += [DataRoute(f"{page.path}.json", site.document(page)), Route(page.path, site.html(page))]
     for slice_ in slices:
         routes += [Route(text.path, site.text(text)) for text in slice_.texts]
         routes += [Route(change.path, site.change(change), methods=["POST"]) for change in slice_.changes]
     failures = (RedraftError, NotFoundError, HTTPException, Exception)
     return Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, site.failure))
+
+
+class DataRoute(Route):
+    """The data of a page. An escaped dot belongs to an id: `/runs/x%2Ejson` is the page of `x.json`."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the route matches a request."""
+        is_page = _ESCAPED.search(scope.get("raw_path") or b"") is not None
+        return (Match.NONE, {}) if is_page else super().matches(scope)
+
+
+_ESCAPED = re.compile(rb"%2E(?:json|events)$", re.IGNORECASE)
 
 
 def interval(seconds: float) -> float:
@@ -126,7 +140,7 @@ class Site:
             run_id = request.path["run_id"]
             for kind, other in self.by_kind.items():
                 if other is not page and await self.project.store.get(kind, run_id) is not None:
-                    return other.path.replace("{run_id}", quote(run_id, safe="", errors="surrogatepass"))
+                    return other.path.replace("{run_id}", url(run_id))
         return None
 
     def text(self, text: PlainText) -> Endpoint:

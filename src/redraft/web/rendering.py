@@ -119,7 +119,12 @@ def utc(at: datetime) -> str:
 
 def url(text: str) -> str:
     """Quote a text as one segment of an address."""
-    return quote(text, safe="", errors="surrogatepass")
+    quoted = quote(text, safe="", errors="surrogatepass")
+    return _DATA.sub(r"%2E\1", quoted)
+
+
+_DATA = re.compile(r"\.(json|events)$", re.IGNORECASE)
+"""An ending that would lead to the data of a page."""
 
 
 def inert(value: Any) -> Any:
