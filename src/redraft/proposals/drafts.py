@@ -41,7 +41,11 @@ _LIMIT = re.compile(
 )
 _QUOTE = r"[\"'\u201c\u2018`]([^\"'\u201c\u201d\u2018\u2019`\n]{1,40})[\"'\u201d\u2019`]"
 _QUOTES = rf"{_QUOTE}(?:\s*(?:,|or|and|,\s*or|,\s*and)\s*{_QUOTE})*"
-_WITH = rf"(?:\s+it)?\s+with\s+(?:the\s+\w+\s+)?{_QUOTE}"
+# A word with a colon that introduces nothing, such as `fix:`; any other word may describe the text.
+_LABEL = (
+    r"(?!(?:this|these|those|that|following|any|either|one)\b)([^\W\d_][\w-]{0,30}:)(?=\s*(?:\.|\Z|\n\s*\n))"
+)
+_WITH = rf"(?:\s+it)?\s+with\s+(?:(?:the\s+\w+\s+)?{_QUOTE}|{_LABEL})"
 _BEGINS = re.compile(rf"\b(?:begin|start|open)(?:s|ning|ing)?{_WITH}", re.IGNORECASE)
 _ENDS = re.compile(rf"\b(?:end|close|finish)(?:s|es|ing)?{_WITH}", re.IGNORECASE)
 _WORDS = rf"(?:the\s+)?(?:words?|phrases?|terms?)?\s*({_QUOTES})"
@@ -106,9 +110,8 @@ def _of_task(task: str) -> Iterator[CheckDraft]:
         yield from _limit(match)
     for pattern, where in ((_BEGINS, r"^\s*{}"), (_ENDS, r"{}\s*$")):
         for match in pattern.finditer(task):
-            yield _draft(
-                "regex", {"pattern": where.format(re.escape(match[1]).replace(r"\ ", " "))}, match[1]
-            )
+            text = match[1] or match[2]
+            yield _draft("regex", {"pattern": where.format(re.escape(text).replace(r"\ ", " "))}, text)
     for match in _NEVER.finditer(task):
         for quoted in re.findall(_QUOTE, match[1]):
             yield _draft("regex", {**phrase_pattern(quoted), "must_match": False}, quoted)
