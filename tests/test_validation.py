@@ -1,5 +1,6 @@
 import pytest
 
+from redraft import Agent, MemoryStore, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft._validation import check_count, is_number, nearest
 from redraft.errors import ConfigError
 
@@ -34,3 +35,42 @@ def test_is_number(value, expected):
 def test_invalid_counts(value):
     with pytest.raises(ConfigError, match=r"^limit must be a whole number of at "):
         check_count("limit", value, 1)
+
+
+class Mute:
+    def __repr__(self):
+        raise RuntimeError
+
+    def __call__(self, _):
+        return True
+
+
+OPTIONS = ("max_iterations", "quality_threshold", "budget_usd", "on_failure", "retry", "advisors")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda value, name=name: ReflectionPattern(**{name: value}) for name in OPTIONS),
+        lambda value: Agent([value, None]),
+        lambda value: Agent("openai:gpt-5", name=value),
+        lambda value: Agent("openai:gpt-5", keep=value),
+        lambda value: Agent("openai:gpt-5", pattern=value),
+        lambda value: Agent("openai:gpt-5", model_settings=value),
+        QualityCriterion,
+        lambda value: QualityCriterion("x", threshold=value),
+        lambda value: QualityCriterion("x", weight=value),
+        lambda value: Agent(ScriptedModel(["x"])).run_sync(value),
+        lambda value: Agent(ScriptedModel([value])).run_sync("W."),
+    ],
+)
+def test_a_value_whose_repr_raises_is_named_by_its_class(make):
+    with pytest.raises(ConfigError):
+        make(Mute())
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_check_whose_repr_raises_works(keep):
+    store = MemoryStore()
+    result = Agent(ScriptedModel(["x"]), criteria=[Mute()], keep=store if keep else False).run_sync("W.")
+    assert result.success

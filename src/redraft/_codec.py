@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from redraft import errors
 from redraft._pointers import pointer
-from redraft._validation import named_error, readable
+from redraft._validation import named_error, readable, repr_of
 from redraft.errors import (
     ConfigError,
     DamagedRecordError,
@@ -189,14 +189,14 @@ def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     if mode.is_record:
         return _exact_encoder(kind, mode)
     if issubclass(kind, type):
-        return repr
+        return repr_of
     if issubclass(kind, BaseException):
         return lambda value: {"type": kind.__name__, "message": readable(value)}
     if hasattr(kind, "model_dump"):  # a pydantic model, recognised without importing pydantic
         return lambda value: value.model_dump(mode="json", by_alias=True)
     if is_dataclass(kind):
         return lambda value: _adapter(kind).dump_python(value, mode="json", by_alias=True)
-    return repr
+    return repr_of
 
 
 def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
@@ -245,7 +245,7 @@ def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
 
 def _marker(value: Any, reason: str) -> dict[str, Any]:
     rendered: Any = f"<{value.__class__.__qualname__}>"
-    for render in (to_json, repr):
+    for render in (to_json, repr_of):
         with suppress(Exception):  # a user's class may raise anything
             rendered = render(value)
             break

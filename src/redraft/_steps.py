@@ -16,7 +16,7 @@ from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import without_thoughts
-from redraft._validation import check_count, is_number
+from redraft._validation import check_count, is_number, repr_of
 from redraft._verdicts import usage_of
 from redraft.errors import ConfigError, ModelError, unusable_reply
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
@@ -399,7 +399,7 @@ def estimated_usage(usage: TokenUsage, input_tokens: int, text: str) -> TokenUsa
 
 async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | None = None) -> ChatReply:
     if not getattr(model, "takes_images", True) and images_in(request.messages):
-        raise ConfigError(f"The task has images, but the model {model!r} does not accept images.")
+        raise ConfigError(f"The task has images, but the model {repr_of(model)} does not accept images.")
     if on_text is not None and isinstance(model, StreamingModel):
         returned: Any = _stream(model, request, on_text)
     else:
@@ -407,8 +407,8 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
     reply = await returned if isawaitable(returned) else returned
     if reply is returned or not isinstance(reply, ChatReply):
         raise ConfigError(
-            f"The model {model!r} returned {short_repr(reply)}; expected an async function of a ChatRequest "
-            "that returns a ChatReply."
+            f"The model {repr_of(model)} returned {short_repr(reply)}; expected an async function of a "
+            "ChatRequest that returns a ChatReply."
         )
     return _answered(reply, model)
 
@@ -420,13 +420,13 @@ def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
     """
     if not isinstance(reply.text, str):  # pyright: ignore[reportUnnecessaryIsInstance] (a user's model may return anything)
         raise ConfigError(
-            f"The model {model!r} returned the text {short_repr(reply.text)}; expected a string."
+            f"The model {repr_of(model)} returned the text {short_repr(reply.text)}; expected a string."
         )
     try:
         usage = usage_of(reply.usage)
     except (TypeError, ValueError) as error:
         got = short_repr(reply.usage)
-        raise ConfigError(f"The model {model!r} returned the usage {got}; expected {error}.") from None
+        raise ConfigError(f"The model {repr_of(model)} returned the usage {got}; expected {error}.") from None
     text = without_thoughts(reply.text)
     if usage is not reply.usage:
         reply = replace(reply, usage=usage)
@@ -442,7 +442,7 @@ async def _stream(model: StreamingModel, request: ChatRequest, on_text: TextList
     streaming: Any = model.stream(request, on_text)
     if not isawaitable(streaming):
         raise ConfigError(
-            f"The stream of the model {model!r} returned {short_repr(streaming)}; expected an async function "
-            "of a ChatRequest and a listener, which calls the listener and returns a ChatReply."
+            f"The stream of the model {repr_of(model)} returned {short_repr(streaming)}; expected an async "
+            "function of a ChatRequest and a listener, which calls the listener and returns a ChatReply."
         )
     return await streaming

@@ -46,6 +46,11 @@ CRITERION_FUNCTION_NOTE = "The function of the criterion "
 """Prefix of the note on an exception that a criterion's function raised."""
 
 
+def repr_of(value: object) -> str:
+    """The `repr` of a value for a message, also if its class raises an error."""
+    return readable(value, repr)
+
+
 def named_error(error: BaseException) -> str:
     """The class and the message of an error, such as "ValueError: no number".
 
@@ -82,7 +87,7 @@ MOST = 10**12
 def check_count(name: str, value: Any, least: int, most: int | None = MOST) -> None:
     """Require a whole number from `least` to `most`; raises `ConfigError`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {repr_of(value)}.")
     if most is not None and value > most:
         raise ConfigError(f"{name} must be a whole number of at most {most:,}.")
 
@@ -104,25 +109,25 @@ def only(matches: Sequence[T], query: str, things: str, name: Callable[[T], str]
 def check_share(name: str, value: Any) -> None:
     """Require a number in 0..1; raises `ConfigError`."""
     if not is_number(value) or not 0 <= value <= 1:
-        raise ConfigError(f"{name} must be a number in 0..1, got {value!r}.")
+        raise ConfigError(f"{name} must be a number in 0..1, got {repr_of(value)}.")
 
 
 def check_bound(name: str, value: Any) -> None:
     """Require None or a positive number; raises `ConfigError`."""
     if value is not None and (not is_number(value) or value <= 0):
-        raise ConfigError(f"{name} must be a number above 0, or None for no limit; got {value!r}.")
+        raise ConfigError(f"{name} must be a number above 0, or None for no limit; got {repr_of(value)}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Require one of `choices`; raises a `ConfigError` that suggests the nearest."""
     if value not in choices:
-        raise ConfigError(f"{name}: unknown value {value!r}; {nearest(str(value), choices)}")
+        raise ConfigError(f"{name}: unknown value {repr_of(value)}; {nearest(readable(value), choices)}")
 
 
 def check_flag(name: str, value: Any) -> None:
     """Require True or False, because a string such as "no" is true; raises `ConfigError`."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{name} must be True or False, got {value!r}.")
+        raise ConfigError(f"{name} must be True or False, got {repr_of(value)}.")
 
 
 def check_function(name: str, value: Any) -> None:
@@ -131,7 +136,7 @@ def check_function(name: str, value: Any) -> None:
         return
     is_async = iscoroutinefunction(value) or iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004 (the method)
     if not callable(value) or is_async:
-        raise ConfigError(f"{name} must be a function that is not async, got {value!r}.")
+        raise ConfigError(f"{name} must be a function that is not async, got {repr_of(value)}.")
 
 
 def check_model(name: str, value: Any) -> None:
@@ -144,7 +149,8 @@ def check_model(name: str, value: Any) -> None:
         return
     if not callable(cast("object", value)) or isinstance(value, type):
         raise ConfigError(
-            f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; got {value!r}."
+            f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; "
+            f"got {repr_of(value)}."
             f"{_hint_for(cast('object', value))}"
         )
 
@@ -175,19 +181,19 @@ def _hint_for(value: object) -> str:
 def check_name(name: str, value: Any) -> None:
     """Require a non-empty string; raises `ConfigError`."""
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{name} must be a non-empty string, got {value!r}.")
+        raise ConfigError(f"{name} must be a non-empty string, got {repr_of(value)}.")
 
 
 def check_text(name: str, value: Any) -> None:
     """Require a string, which may be empty; raises `ConfigError`."""
     if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a string, got {value!r}.")
+        raise ConfigError(f"{name} must be a string, got {repr_of(value)}.")
 
 
 def check_list(name: str, value: Any) -> None:
     """Require a list or tuple; raises `ConfigError`."""
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{name} must be a list, got {value!r}.")
+        raise ConfigError(f"{name} must be a list, got {repr_of(value)}.")
 
 
 def checked_price(where: str, price: Any) -> tuple[float, float]:
@@ -196,6 +202,6 @@ def checked_price(where: str, price: Any) -> tuple[float, float]:
     if len(amounts) != 2 or not all(is_number(usd) and usd >= 0 for usd in amounts):  # noqa: PLR2004 (input and output)
         raise ConfigError(
             f"{where} must be two amounts in US dollars, for a million input and a million output tokens, "
-            f"such as (0.5, 1.5); got {price!r}."
+            f"such as (0.5, 1.5); got {repr_of(price)}."
         )
     return amounts[0], amounts[1]

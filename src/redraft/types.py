@@ -21,6 +21,7 @@ from redraft._validation import (
     is_number,
     named_error,
     nearest,
+    repr_of,
 )
 from redraft._words import overlap, words_in
 from redraft.errors import ConfigError, RedraftError
@@ -256,7 +257,7 @@ class QualityCriterion:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-            raise ConfigError(f"A criterion needs a name; got {self.name!r}.")
+            raise ConfigError(f"A criterion needs a name; got {repr_of(self.name)}.")
         checks: tuple[tuple[str, object, type, str], ...] = (
             ("description", self.description, str, "a text"),
             ("evaluator", self.evaluator, str, "a text"),
@@ -265,14 +266,18 @@ class QualityCriterion:
         )
         for field_name, value, kind, expected in checks:
             if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-                raise ConfigError(f"Criterion {self.name!r}: {field_name} must be {expected}, got {value!r}.")
+                raise ConfigError(
+                    f"Criterion {self.name!r}: {field_name} must be {expected}, got {repr_of(value)}."
+                )
         object.__setattr__(self, "evaluator_config", dict(self.evaluator_config))  # the caller may change it
         if self.evaluator not in EVALUATORS:
             hint = REMOVED_EVALUATORS.get(self.evaluator) or nearest(self.evaluator, EVALUATORS)
             raise ConfigError(f"Criterion {self.name!r}: unknown evaluator {self.evaluator!r}; {hint}")
         if not is_number(self.weight) or not 0 <= self.weight <= MOST_WEIGHT:
             expected = f"a number in 0..{MOST_WEIGHT:,}"
-            raise ConfigError(f"Criterion {self.name!r}: weight must be {expected}, got {self.weight!r}.")
+            raise ConfigError(
+                f"Criterion {self.name!r}: weight must be {expected}, got {repr_of(self.weight)}."
+            )
         check_share(f"Criterion {self.name!r}: threshold", self.threshold)
         check_choice(f"Criterion {self.name!r}: origin", self.origin, ORIGINS)
         if self.evaluator == "generated_tests":
@@ -284,7 +289,8 @@ class QualityCriterion:
             object.__setattr__(self, "threshold", GENERATED_THRESHOLD)
         if not isinstance(self.shown, bool) and self.shown != "description":
             raise ConfigError(
-                f"Criterion {self.name!r}: shown must be True, False or 'description', got {self.shown!r}."
+                f"Criterion {self.name!r}: shown must be True, False or 'description', "
+                f"got {repr_of(self.shown)}."
             )
 
 

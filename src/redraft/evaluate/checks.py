@@ -21,7 +21,7 @@ from redraft._texts import (
     type_name,
     without_addresses,
 )
-from redraft._validation import CRITERION_FUNCTION_NOTE, is_number
+from redraft._validation import CRITERION_FUNCTION_NOTE, is_number, repr_of
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.criteria import (
     PASSED,
@@ -266,13 +266,15 @@ def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
     config = criterion.evaluator_config
     must_match = config.get("must_match", True)
     if not isinstance(must_match, bool):
-        raise invalid(criterion, f"must_match must be true or false, got {must_match!r}.")
+        raise invalid(criterion, f"must_match must be true or false, got {repr_of(must_match)}.")
     counts = {key: config[key] for key in ("min_matches", "max_matches") if key in config}
     if not counts:
         return (1, None) if must_match else (0, 0)
     for key, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MATCHES:
-            raise invalid(criterion, f"{key} must be a whole number in 0..{MAX_MATCHES:,}, got {count!r}.")
+            raise invalid(
+                criterion, f"{key} must be a whole number in 0..{MAX_MATCHES:,}, got {repr_of(count)}."
+            )
     least, most = counts.get("min_matches", 0), counts.get("max_matches")
     if "must_match" in config:
         raise invalid(criterion, "give either must_match or min_matches and max_matches, not both.")
@@ -299,7 +301,7 @@ def count(criterion: QualityCriterion) -> Evaluator:
     for key in ("at_least", "at_most"):
         bound = config.get(key)
         if key in config and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
-            raise invalid(criterion, f"{key} must be a whole number of at least 0, got {bound!r}.")
+            raise invalid(criterion, f"{key} must be a whole number of at least 0, got {repr_of(bound)}.")
     if not least and most is None:
         raise invalid(criterion, f"{unit} needs at_least (1 or more) or at_most.")
     if least and most is not None and most < least:
@@ -343,7 +345,7 @@ def function(criterion: QualityCriterion) -> Evaluator:
     fn = function_of(criterion)
     score_max = criterion.evaluator_config.get("score_max")
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
-        raise invalid(criterion, f"score_max must be a number above 0, got {score_max!r}.")
+        raise invalid(criterion, f"score_max must be a number above 0, got {repr_of(score_max)}.")
     try:
         judge = evaluator(fn, criterion.threshold, score_max, is_check=True)
     except ConfigError as error:
@@ -388,7 +390,7 @@ def _imported(criterion: QualityCriterion, key: str, expected: str) -> Any:
     if not isinstance(value, str):
         return value
     if ":" not in value:
-        raise invalid(criterion, f"{key} must be {expected} or 'package.module:name', got {value!r}.")
+        raise invalid(criterion, f"{key} must be {expected} or 'package.module:name', got {repr_of(value)}.")
     try:
         return pkgutil.resolve_name(value)
     except (ImportError, AttributeError, ValueError) as error:
@@ -417,7 +419,7 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
         return check(criterion)
     path = config.pop("path")
     if not isinstance(path, str) or not path.startswith("/"):
-        raise invalid(criterion, f"path must be a JSON pointer such as '/items/0/name', got {path!r}.")
+        raise invalid(criterion, f"path must be a JSON pointer such as '/items/0/name', got {repr_of(path)}.")
     evaluate = check(replace(criterion, evaluator_config=config))
 
     async def check_part(output: Output, run: RunContext, /) -> ReflectionEvaluation:

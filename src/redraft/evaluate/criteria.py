@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, get_origin
 from redraft._calls import importable_name
 from redraft._codec import is_record, to_json
 from redraft._texts import short_repr, type_name
-from redraft._validation import nearest
+from redraft._validation import nearest, repr_of
 from redraft.errors import ConfigError
 from redraft.text.replies import BOM, unfenced
 from redraft.types import (
@@ -163,7 +163,7 @@ def _criterion(criterion: Criterion, kind: str) -> QualityCriterion:
     if not callable(criterion):
         raise ConfigError(
             "A criterion must be a sentence, a name, a QualityCriterion, a function, a compiled pattern, a "
-            f"pydantic class, a data class or a JSON Schema, got {criterion!r}."
+            f"pydantic class, a data class or a JSON Schema, got {repr_of(criterion)}."
         )
     return _function_check(criterion)
 
@@ -198,7 +198,7 @@ _SAYS_WHETHER = re.compile(
 def _pattern_check(pattern: re.Pattern[Any]) -> QualityCriterion:
     source = pattern.pattern
     if not isinstance(source, str):
-        raise ConfigError(f"A pattern must match text, not bytes, got {pattern!r}.")
+        raise ConfigError(f"A pattern must match text, not bytes, got {repr_of(pattern)}.")
     if pattern.flags & re.ASCII:
         raise ConfigError(
             f"The pattern {source!r}: re.ASCII can't be used; name the characters, such as [0-9] for \\d."
@@ -230,7 +230,7 @@ def _type_check(kind: Any) -> QualityCriterion:
     if isinstance(kind, type) and not is_record(kind) and not hasattr(kind, "__required_keys__"):
         raise ConfigError(
             "A class as a criterion must be a pydantic model, a data class or a TypedDict, which the output "
-            f"has to fit, got {kind!r}."
+            f"has to fit, got {repr_of(kind)}."
         )
     return QualityCriterion(type_name(kind), evaluator="schema", evaluator_config={"schema": kind})
 
@@ -305,7 +305,7 @@ def is_raw(criterion: QualityCriterion) -> bool:
     """Whether a criterion judges an output as it is, including its Markdown fence."""
     raw = criterion.evaluator_config.get("raw", False)
     if not isinstance(raw, bool):
-        raise invalid(criterion, f"raw must be true or false, got {raw!r}.")
+        raise invalid(criterion, f"raw must be true or false, got {repr_of(raw)}.")
     return raw
 
 

@@ -20,7 +20,7 @@ from redraft._codec import failure_from_json, failure_to_json, from_record, to_r
 from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
 from redraft._steps import OBSERVE, direct, step_context, step_scope
-from redraft._validation import named_error
+from redraft._validation import named_error, repr_of
 from redraft.errors import (
     ChangedRunError,
     ClaimLostError,
@@ -116,7 +116,7 @@ class Journalled:
     ) -> None:
         check_run_id(run_id)
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-            raise ConfigError(f"Journalled takes a Store, such as SqliteStore(path); got {store!r}.")
+            raise ConfigError(f"Journalled takes a Store, such as SqliteStore(path); got {repr_of(store)}.")
         self.run_id = run_id
         self.store = store
         self.resumes = resumes
@@ -842,7 +842,9 @@ def check_keep(keep: Any) -> None:
     if isinstance(keep, bool) or (isinstance(keep, Store) and not isinstance(keep, type)):
         return
     meant = f" Did you mean SqliteStore({keep!r})?" if isinstance(keep, str | PurePath) else ""
-    raise ConfigError(f"keep must be True, False or a Store, such as SqliteStore(path); got {keep!r}.{meant}")
+    raise ConfigError(
+        f"keep must be True, False or a Store, such as SqliteStore(path); got {repr_of(keep)}.{meant}"
+    )
 
 
 def check_run_id(run_id: str) -> None:
@@ -856,5 +858,5 @@ def check_run_id(run_id: str) -> None:
         or not run_id.isprintable()
     ):
         raise ConfigError(
-            f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {run_id!r}."
+            f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {repr_of(run_id)}."
         )

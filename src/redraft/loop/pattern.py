@@ -20,6 +20,7 @@ from redraft._validation import (
     check_model,
     check_share,
     check_text,
+    repr_of,
 )
 from redraft._verdicts import draft_of
 from redraft.errors import ConfigError, OutputError
@@ -255,7 +256,7 @@ class ReflectionPattern(AgentPattern):
         for advisor in self.advisors:
             check_advisor("advisors", advisor)
         if not isinstance(self.retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-            raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {self.retry!r}.")
+            raise ConfigError(f"retry must be a Retry, such as Retry(attempts=5), got {repr_of(self.retry)}.")
         budget = Budget(self.budget_tokens, self.budget_usd, self.budget_seconds, self.max_revision_tokens)
         object.__setattr__(self, "budget", NO_BUDGET if budget == NO_BUDGET else budget)
         own = () if self.quality_criteria is None else criteria_of(self.quality_criteria, self.task_type)
@@ -438,7 +439,7 @@ def _model_of(agent: AgentLike | None) -> ChatModel | None:
     if agent is None:
         return None
     if not isinstance(agent, AgentLike):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-        raise ConfigError(f"agent must be an Agent, got {agent!r}.")
+        raise ConfigError(f"agent must be an Agent, got {repr_of(agent)}.")
     return agent.model
 
 
@@ -451,7 +452,7 @@ def pattern_or_default(
     if not isinstance(pattern, ReflectionPattern):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         other = isinstance(pattern, AgentPattern) and not isinstance(pattern, type)
         hint = " To run your own pattern, call its execute(agent, query)." if other else ""
-        raise ConfigError(f"pattern must be a ReflectionPattern, got {pattern!r}.{hint}")
+        raise ConfigError(f"pattern must be a ReflectionPattern, got {repr_of(pattern)}.{hint}")
     return pattern
 
 
@@ -503,7 +504,7 @@ def task_of(task: Query, pattern: ReflectionPattern) -> PlainTask:
         task = replace(task_of_content(task), task_type=pattern.task_type)
     if not isinstance(task, PlainTask):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
         raise ConfigError(
-            f"The task must be a string, a Task, or a list of strings and images, got {task!r}."
+            f"The task must be a string, a Task, or a list of strings and images, got {repr_of(task)}."
         )
     if not task.description.strip():
         raise ConfigError("The task is empty; describe what to do.")
@@ -593,7 +594,9 @@ def _check_callbacks(callbacks: Any) -> None:
     if callbacks is None:
         return
     if isinstance(callbacks, type) or not any(hasattr(callbacks, name) for name in CALLBACKS):
-        raise ConfigError(f"callbacks must be an object with {' or '.join(CALLBACKS)}, got {callbacks!r}.")
+        raise ConfigError(
+            f"callbacks must be an object with {' or '.join(CALLBACKS)}, got {repr_of(callbacks)}."
+        )
 
 
 def check_advisor(name: str, value: Any) -> None:
@@ -601,7 +604,7 @@ def check_advisor(name: str, value: Any) -> None:
     if not isinstance(value, type) and hasattr(value, "recall") and hasattr(value, "observe"):
         return
     hint = f" Did you mean Lessons(agent={str(value)!r})?" if isinstance(value, str | PurePath) else ""
-    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {value!r}.{hint}")
+    raise ConfigError(f"{name}: an advisor has recall(task) and observe(result), got {repr_of(value)}.{hint}")
 
 
 DEFAULT_PATTERN = ReflectionPattern()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import plain_data
 from redraft._hints import meant
 from redraft._steps import name_of_model
-from redraft._validation import check_count, is_number
+from redraft._validation import check_count, is_number, repr_of
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def checked_settings(settings: Any, model: ChatModel) -> dict[str, Any]:
         return {}
     if not isinstance(settings, Mapping):
         raise ConfigError(
-            f"model_settings must be a mapping, such as {{'temperature': 0.2}}, got {settings!r}."
+            f"model_settings must be a mapping, such as {{'temperature': 0.2}}, got {repr_of(settings)}."
         )
     chosen = {name: value for name, value in cast("Mapping[str, Any]", settings).items() if value is not None}
     accepted: frozenset[str] | None = getattr(model, "known_settings", None)
@@ -61,7 +61,9 @@ def checked_settings(settings: Any, model: ChatModel) -> dict[str, Any]:
                 raise ConfigError(f"model_settings: {name!r} is no setting. Did you mean {close[0]!r}?")
     temperature = chosen.get("temperature")
     if temperature is not None and not (is_number(temperature) and temperature >= 0):
-        raise ConfigError(f"model_settings: temperature must be a number of at least 0, got {temperature!r}.")
+        raise ConfigError(
+            f"model_settings: temperature must be a number of at least 0, got {repr_of(temperature)}."
+        )
     if temperature is not None and not getattr(model, "takes_temperature", True):
         raise ConfigError(f"model_settings: {name_of_model(model)!r} does not take a temperature.")
     if "max_tokens" in chosen:

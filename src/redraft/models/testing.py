@@ -21,7 +21,7 @@ from redraft._codec import from_json, to_json
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular, flock
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
-from redraft._validation import checked_price, named_error
+from redraft._validation import checked_price, named_error, repr_of
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
 from redraft.text.replies import parsed_of
@@ -52,7 +52,7 @@ class ScriptedModel:
 
     def __init__(self, replies: Script, *, price: tuple[float, float] | None = None) -> None:
         if isinstance(replies, str | Mapping):
-            raise ConfigError(f"ScriptedModel takes a list of replies or a function, got {replies!r}.")
+            raise ConfigError(f"ScriptedModel takes a list of replies or a function, got {repr_of(replies)}.")
         self.name = type(self).__name__
         self.requests: list[ChatRequest] = []
         self._price = (0.0, 0.0) if price is None else checked_price("price", price)
@@ -109,7 +109,8 @@ def _reply_of(reply: Any, request: ChatRequest, price: tuple[float, float]) -> C
         reply = ChatReply(reply)
     elif not isinstance(reply, ChatReply):
         raise ConfigError(
-            f"A scripted reply must be a string, a dict, a list, a ChatReply or an exception, got {reply!r}."
+            f"A scripted reply must be a string, a dict, a list, a ChatReply or an exception, "
+            f"got {repr_of(reply)}."
         )
     usage = reply.usage
     if usage is NOTHING_USED:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from sys import byteorder
 from typing import TYPE_CHECKING, Any
 
+from redraft._validation import repr_of
 from redraft.errors import ConfigError
 from redraft.text.characters import is_well_formed
 
@@ -82,7 +83,7 @@ def compile_pattern(pattern: str, flags: str | int = "") -> Pattern:
     longer than 2,000 characters, or whose counted repetitions multiply out (`((a{100}){100}){100}`).
     """
     if not isinstance(pattern, str) or not pattern:  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
-        raise ConfigError(f"A pattern must be a non-empty string, got {pattern!r}.")
+        raise ConfigError(f"A pattern must be a non-empty string, got {repr_of(pattern)}.")
     if len(pattern) > MAX_LENGTH:
         raise ConfigError(
             f"The pattern {pattern[:40]!r}... is {len(pattern):,} characters long; "
