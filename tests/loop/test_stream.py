@@ -259,3 +259,26 @@ def test_get_history_after_a_stream():
         return agent.pattern.get_history()
 
     assert asyncio.run(main()).best_version.output == "tea"
+
+
+@pytest.mark.parametrize("how", ["left early", "closed meanwhile"])
+def test_an_iteration_over_a_cancelled_run_is_not_cancelled_itself(how):
+    async def slow(_request):
+        await asyncio.sleep(60)
+
+    async def consume(stream):
+        async for _ in stream:
+            if how == "left early":
+                break
+        async for _ in stream:
+            pass
+
+    async def main():
+        stream = Agent(slow, criteria=[str.islower], keep=False).stream("W.")
+        consuming = asyncio.create_task(consume(stream))
+        await asyncio.sleep(0.05)
+        await stream.aclose()
+        with pytest.raises(RuntimeError, match="The run was cancelled, and the iteration"):
+            await consuming
+
+    asyncio.run(main())

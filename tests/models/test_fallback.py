@@ -338,3 +338,18 @@ def test_which_models_can_call_tools():
     assert providers_of(FallbackModel([openai, ScriptedModel([])])) == ()
     with pytest.raises(ConfigError, match="'openai:one, ScriptedModel' can't call tools"):
         Agent([openai, ScriptedModel([])], tools=[lambda: 1])
+
+
+@pytest.mark.parametrize(
+    ("models", "says"),
+    [
+        ("openai:one", "must be a list"),
+        (iter([ScriptedModel([]), ScriptedModel([])]), "must be a list"),
+        (["openai:one", "openai:two"], r"write ProviderModel\('openai:one'\)"),
+        ([ScriptedModel, ScriptedModel([])], "or a ChatModel; got <class"),
+        ([ScriptedModel([]), None], "each model must be a ChatModel; got None"),
+    ],
+)
+def test_what_is_no_list_of_models_is_refused_when_it_is_made(models, says):
+    with pytest.raises(ConfigError, match=says):
+        FallbackModel(models)

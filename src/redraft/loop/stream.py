@@ -8,6 +8,7 @@ from io import StringIO
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
+from redraft._calls import uncancelled
 from redraft._tasks import end_tasks
 from redraft.events import Event, RunFinished, TokenEvent
 from redraft.types import OutputT
@@ -54,7 +55,8 @@ class EventStream(Generic[E, R]):
             while (event := await self._events.get()) is not None:
                 yield self._taken(event)
             self._events.put_nowait(None)  # otherwise a second iteration would wait forever
-            await run
+            # A consumer that nobody has cancelled must not look cancelled.
+            await uncancelled(run, "The run", "the iteration over its stream")
         finally:
             run.cancel()
 

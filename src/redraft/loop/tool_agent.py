@@ -51,7 +51,7 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from redraft._codec import to_json
 from redraft._prompts import mistake_text
 from redraft._steps import IMAGE_TOKENS, OutgoingCall, estimated_usage, gated, name_of_model, step_context
-from redraft._texts import as_text, estimate_tokens
+from redraft._texts import as_text, estimate_tokens, short_repr
 from redraft._tokens import ReplyText
 from redraft._validation import named_error
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
@@ -697,8 +697,8 @@ def _check_json(name: str, value: Any) -> None:
         to_jsonable_python(value, bytes_mode="base64")
     except PydanticSerializationError as error:
         raise TypeError(
-            f"The tool {name!r} returned {value!r}, which has no JSON form; expected a text, a JSON value, a "
-            f"pydantic model or a dataclass. ({error})"
+            f"The tool {name!r} returned {short_repr(value)}, which has no JSON form; expected a text, a "
+            f"JSON value, a pydantic model or a dataclass. ({error})"
         ) from error
 
 

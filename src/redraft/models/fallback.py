@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from redraft._hints import keyword_hints
 from redraft._steps import BlockedError, call_model, is_passing, name_of_model
+from redraft._validation import check_list, check_model
 from redraft.errors import ConfigError, ModelError, RedraftError, is_unusable_reply
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatModel, ChatReply
@@ -57,6 +58,15 @@ class FallbackModel:
     gates_calls = True
 
     def __init__(self, models: Sequence[ChatModel]) -> None:
+        check_list("FallbackModel: models", models)
+        for model in models:
+            if isinstance(model, str):
+                raise ConfigError(
+                    f"FallbackModel takes models, got {model!r}; write ProviderModel({model!r})."
+                )
+            if model is None or isinstance(model, list | tuple):
+                raise ConfigError(f"FallbackModel: each model must be a ChatModel; got {model!r}.")
+            check_model("FallbackModel: each model", model)
         names = [name_of_model(model) for model in models]
         if len(models) < 2:  # noqa: PLR2004 (a single model has no fallback)
             raise ConfigError(f"A FallbackModel needs at least two models, got {names!r}.")
