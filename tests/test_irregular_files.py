@@ -15,6 +15,7 @@ from redraft.evals.cases import EvalCase, add_cases, place_of
 from redraft.evals.cli import _prepare
 from redraft.integrations.hook_install import _read
 from redraft.integrations.hook_sessions import Sessions
+from redraft.lessons.exchange import ExportFile
 from redraft.loop import EventLog
 from redraft.loop.cli import write_output
 from redraft.stores.base import Record
@@ -102,6 +103,7 @@ USES = {
     "a lock": lambda path: FileLock(path, 1).__enter__(),
     "weights": weights,
     "settings of a coding agent": _read,
+    "exported lessons": lambda path: ExportFile.read("agents-md", str(path)),
     "a session of a coding agent": save_session,
     "an image of a case": add_image,
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._files import replace_file
+from redraft._locks import check_regular
 from redraft._texts import estimate_tokens, shortened
 from redraft._validation import check_count
 from redraft._words import overlap, words_in
@@ -750,6 +751,10 @@ def _target(path: Path) -> Path:
     """The file to write; a link is only followed within its folder."""
     if path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder; --file takes a file.")
+    try:
+        check_regular(path)  # opening a pipe could hang
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} can't be written: {error.strerror}.") from error
     if not path.is_symlink():
         return path
     target = path.resolve()
