@@ -150,7 +150,7 @@ def check_model(name: str, value: Any) -> None:
     if not callable(cast("object", value)) or isinstance(value, type):
         raise ConfigError(
             f"{name} must be the name of a model, such as 'openai:gpt-5-mini', or a ChatModel; "
-            f"got {repr_of(value)}."
+            f"got {repr_of(cast('object', value))}."
             f"{_hint_for(cast('object', value))}"
         )
 
@@ -202,6 +202,6 @@ def checked_price(where: str, price: Any) -> tuple[float, float]:
     if len(amounts) != 2 or not all(is_number(usd) and usd >= 0 for usd in amounts):  # noqa: PLR2004 (input and output)
         raise ConfigError(
             f"{where} must be two amounts in US dollars, for a million input and a million output tokens, "
-            f"such as (0.5, 1.5); got {repr_of(price)}."
+            f"such as (0.5, 1.5); got {repr_of(cast('object', price))}."
         )
     return amounts[0], amounts[1]
