@@ -82,7 +82,9 @@ def test_scripts_return_their_value(source, value):
     assert value_of("prolog", source) == value
 
 
-@pytest.mark.parametrize("number", [1 / 3, 0.1 + 0.2, -0.0, 5e-324, 1.7976931348623157e308, 1e22, 3.0, 3, 2**63])
+@pytest.mark.parametrize(
+    "number", [1 / 3, 0.1 + 0.2, -0.0, 5e-324, 1.7976931348623157e308, 1e22, 3.0, 3, 2**63]
+)
 def test_numbers_pass_through_unchanged(number):
     value = value_of("prolog", "evaluate(N) :- state(n, [N]).", names={"state": {"n": [number]}})
     assert repr(value) == repr(number)
