@@ -193,8 +193,11 @@ class LearningAdvisor(Advisor, Protocol):
 class CriteriaAdvisor(Advisor, Protocol):
     """An advisor whose advice on a run depends on the criteria that judge it."""
 
-    def with_criteria(self, criteria: Sequence[QualityCriterion], /) -> Advisor:
-        """The advisor for a run that these criteria judge."""
+    def with_criteria(self, criteria: Sequence[QualityCriterion], /, *, in_prompt: bool = True) -> Advisor:
+        """The advisor for a run that these criteria judge.
+
+        `in_prompt` says whether the prompt of the run states what the criteria ask for.
+        """
         ...
 
 
@@ -375,7 +378,7 @@ class RunContext:
     rubric: str = ""
     """The requirements of the criteria, as far as a writer may know them: a part of the `prompt`.
 
-    The same in all calls of a run, and empty if the run has no criteria.
+    The same in all calls of a run; empty if the run has no criteria, or if its writer can't see it.
     """
     rivals: Sequence[ReflectionEvaluation] = ()
     """The evaluations of other candidates for the same version; grows while they are judged."""

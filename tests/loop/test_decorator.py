@@ -11,6 +11,7 @@ import pytest
 
 from redraft import ConfigError, QualityCriterion, ReflectionPattern, ScriptedModel, reflected
 from redraft.errors import ChangedRunError, ReflectionFailedError
+from redraft.lessons.lessons import Lessons
 from redraft.loop.decorator import ReflectedFunction
 from redraft.protocols import RunContext
 from redraft.stores.sqlite import MemoryStore
@@ -341,6 +342,40 @@ def test_advice_reaches_a_reflected_function():
 
     answer.run_sync("Why?")
     assert "- Be brief." in seen[0]
+
+
+VAT_LINE = QualityCriterion("vat", evaluator="regex", evaluator_config={"pattern": "VAT is included"})
+
+
+def test_lessons_say_what_a_function_without_run_missed_in_an_earlier_run(tmp_path):
+    lessons = Lessons(tmp_path, agent="x", model=ScriptedModel(["no JSON"]), store=False)
+    seen = []
+
+    @reflected([VAT_LINE], max_iterations=0, pattern=ReflectionPattern(advisors=[lessons]), keep=False)
+    def offer(goods, feedback=""):
+        seen.append(feedback)
+        return "The tea is 4 euros."
+
+    assert not offer.run_sync("tea").success
+    offer.run_sync("tea")
+    assert seen[0] == ""
+    assert '- The text contains "VAT is included".' in seen[1]
+
+
+def test_lessons_do_not_repeat_the_rubric_to_a_function_with_run(tmp_path):
+    lessons = Lessons(tmp_path, agent="x", model=ScriptedModel(["no JSON"]), store=False)
+    seen = []
+
+    @reflected([VAT_LINE], max_iterations=0, pattern=ReflectionPattern(advisors=[lessons]), keep=False)
+    def offer(goods, run, feedback=""):
+        seen.append((run.rubric, feedback))
+        return "The tea is 4 euros."
+
+    offer.run_sync("tea")
+    offer.run_sync("tea")
+    rubric, feedback = seen[1]
+    assert "VAT is included" in rubric
+    assert "The text contains" not in feedback
 
 
 def test_a_decorator_without_parentheses_raises():

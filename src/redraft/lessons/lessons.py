@@ -184,17 +184,19 @@ class Lessons:
         other.model = model
         return other
 
-    def with_criteria(self, criteria: Sequence[QualityCriterion]) -> Lessons:
+    def with_criteria(self, criteria: Sequence[QualityCriterion], *, in_prompt: bool = True) -> Lessons:
         """These lessons for a run that is judged by some criteria.
 
-        A lesson on a requirement of these criteria is relevant to any task. Advice does not repeat what the
-        prompt of the run states anyway, and leaves out lessons that one of the criteria replaces.
+        A lesson on a requirement of these criteria is relevant to any task. If what they ask for is
+        `in_prompt`, advice does not repeat it, and leaves out lessons that one of the criteria replaces.
         """
         other = copy(self)
-        other.checked = frozenset(criterion.name for criterion in criteria if requirements_of(criterion))
-        requirements = [requirement for criterion in criteria for requirement in requirements_of(criterion)]
-        other.requirements = tuple(as_stored(each.text) for each in requirements if each.is_test)
-        other.stated = tuple(as_stored(each.text) for each in requirements if not each.is_test)
+        required = {criterion.name: requirements_of(criterion) for criterion in criteria}
+        other.checked = frozenset(filter(required.get, required)) if in_prompt else frozenset()
+        requirements = [requirement for own in required.values() for requirement in own]
+        stated = [requirement for requirement in requirements if in_prompt and not requirement.is_test]
+        other.requirements = tuple(as_stored(each.text) for each in requirements if each not in stated)
+        other.stated = tuple(as_stored(each.text) for each in stated)
         return other
 
     # --- before a run --------------------------------------------------------------------------------------

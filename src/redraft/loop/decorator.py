@@ -6,7 +6,7 @@ import inspect
 import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -47,7 +47,7 @@ from redraft.loop.journal import check_keep, journalled_step
 from redraft.loop.pattern import pattern_with
 from redraft.loop.record import Origin
 from redraft.loop.run import run_and_store
-from redraft.loop.verbs import JudgeHint, function_verbs
+from redraft.loop.verbs import function_verbs
 from redraft.redact.log import logger
 from redraft.types import ConvergenceReason, Draft, PlainTask
 
@@ -290,15 +290,12 @@ class ReflectedCallable(Generic[P, R]):
         return (arguments[names[0]],) if is_positional else ()
 
     def _verbs(self, generate: Callable[..., Any]) -> Verbs:
-        return function_verbs(
-            self.pattern,
-            self.pattern.task_type,
-            generate,
-            self._evaluate,
-            None,
-            has_draft=False,
-            hint=JudgeHint("evaluate=..., criteria=... that are checks, or judge=...", "judge=..."),
+        verbs = function_verbs(
+            self.pattern, self.pattern.task_type, generate, self._evaluate, None, has_draft=False
         )
+        if "run" in self._filled.values():
+            return verbs
+        return replace(verbs, judges=replace(verbs.judges, rubric=""))  # the function never sees it
 
     def _describe(self, arguments: Mapping[str, Any]) -> str:
         """Describe the task for the judge: the function's docstring and the arguments of this call."""

@@ -114,7 +114,7 @@ class Judges:
     output_alone: bool = True
     """Whether a judgement depends on the output alone, so that an identical output is not judged again."""
     rubric: str = ""
-    """The criteria as the writer sees them."""
+    """The criteria as the writer sees them; empty if it sees none."""
     accept: Preference | None = None
     """Compares a version with the best one, in place of their scores."""
 
@@ -603,7 +603,10 @@ class Run:
         advice: list[Advice] = []
         for advisor in self.pattern.advisors:
             if isinstance(advisor, CriteriaAdvisor):
-                advisor = advisor.with_criteria(self.judges.criteria)  # noqa: PLW2901 (for this run)
+                in_prompt = bool(self.judges.rubric)
+                advisor = advisor.with_criteria(  # noqa: PLW2901 (for this run)
+                    self.judges.criteria, in_prompt=in_prompt
+                )
             try:
                 advice += advice_of(
                     await self.steps.do("recall", list[Advice], advisor.recall, self.context.task)
