@@ -47,9 +47,8 @@ def test_a_name_of_this_machine_can_be_allowed(monkeypatch):
 
 
 def test_terms_of_the_project_are_allowed_everywhere(tmp_path, monkeypatch):
-    from redraft.loop import display
     from redraft.memory.safety import memory_redactor
-    from redraft.terminal.console import withheld
+    from redraft.redact.redactor import withheld
 
     text = "asked by Olumide Fashola, for Thandiwe Mokoena"
     (tmp_path / "redraft.toml").write_text('redact_allow = ["Olumide Fashola"]')
@@ -59,7 +58,6 @@ def test_terms_of_the_project_are_allowed_everywhere(tmp_path, monkeypatch):
         redactor_of_environment().redact(text).text,
         memory_redactor().redact(text).text,
         withheld(text),
-        display._withheld(text),
         logged(text),
     ]
     assert set(shown) == {"asked by Olumide Fashola, for [withheld: name]"}

@@ -35,11 +35,12 @@ from redraft.loop.criteria_file import modules_in
 from redraft.loop.labels import FEWEST_LABELS
 from redraft.loop.runs import ENDED_RUNS, Runs
 from redraft.models.names import placeholder_keys
+from redraft.redact.redactor import withheld
 from redraft.settings import load_settings
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, own_command
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode, continued_by
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible

@@ -17,6 +17,7 @@ from redraft.errors import ConfigError
 from redraft.fleet.fleet import load_fleet, project_queue
 from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.fleet.queue import FleetJob
+from redraft.redact.redactor import withheld
 from redraft.stores.location import required_project_store
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
@@ -29,7 +30,6 @@ from redraft.terminal.console import (
     deliver,
     emit,
     emit_json,
-    withheld,
 )
 from redraft.terminal.exits import continued_by
 from redraft.terminal.input import read_stdin

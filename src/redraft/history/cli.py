@@ -41,7 +41,7 @@ from redraft.loop.evidence import ways_of
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
-from redraft.redact.redactor import redactor_of_environment
+from redraft.redact.redactor import redactor_of_environment, withheld
 from redraft.settings import DEFAULT_HOME, project_folder
 from redraft.stores.location import project_place, required_project_store
 from redraft.terminal import options
@@ -56,7 +56,6 @@ from redraft.terminal.console import (
     emit_json,
     emit_untrusted,
     sparkline,
-    withheld,
 )
 from redraft.terminal.exits import BUDGETS, ExitCode, code_of
 from redraft.terminal.input import edited, refused_text, save_refused

@@ -41,10 +41,11 @@ from redraft.memory.safety import memory_redactor
 from redraft.models.names import model_of
 from redraft.proposals.cli import project_criteria, proposals_view, written
 from redraft.proposals.proposals import FEWEST_RUNS, as_python
+from redraft.redact.redactor import withheld
 from redraft.settings import load_settings
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emit, emit_json
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.input import confirm, edited, read_text, refused_text, save_refused
 from redraft.terminal.tables import PlainTable

@@ -40,6 +40,7 @@ from redraft.loop.strategy import STRATEGIES
 from redraft.loop.verbs import judges_of, judging_verbs, model_verbs
 from redraft.models.names import model_of
 from redraft.protocols import ChatRequest, Message
+from redraft.redact.redactor import withheld
 from redraft.settings import load_settings
 from redraft.stores.base import Store
 from redraft.terminal import options
@@ -52,7 +53,6 @@ from redraft.terminal.console import (
     deliver,
     emit_json,
     emit_untrusted,
-    withheld,
 )
 from redraft.terminal.exits import code_of
 from redraft.terminal.tables import PlainTable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redraft._texts import as_text
 from redraft._validation import named_error
 from redraft.events import VersionEvaluated
-from redraft.redact.kinds import Category
-from redraft.redact.literals import secrets_of
-from redraft.redact.redactor import Redactor, terms_of_project
+from redraft.redact.redactor import withheld
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
 from redraft.types import REASONS, render_score, render_usage, unasked_text, verdict, version_line
@@ -37,7 +34,7 @@ async def watch(stream: RunStream[OutputT]) -> ReflectionResult[OutputT]:
     """
     async for event in stream:
         if isinstance(event, VersionEvaluated):
-            sys.stderr.write(f"{visible(_withheld(version_line(event.version))).strip()}\n")
+            sys.stderr.write(f"{visible(withheld(version_line(event.version))).strip()}\n")
     return stream.result
 
 
@@ -59,8 +56,8 @@ def result_html(result: ReflectionResult) -> str:
         lines.append(f"Error: {named_error(result.error)}")
     first, output = (_output_text(version.output) for version in (history.versions[0], best))
     parts = [
-        _table(_withheld(list(history.versions)), best.iteration),
-        f"<p>{'<br>'.join(_text(_withheld(line)) for line in lines)}</p>",
+        _table(withheld(list(history.versions)), best.iteration),
+        f"<p>{'<br>'.join(_text(withheld(line)) for line in lines)}</p>",
         _details("Output", _text(output), is_open=True),
     ]
     if first != output:
@@ -110,14 +107,9 @@ def _diff(old: str, new: str) -> str:
 
 def _output_text(output: Any) -> str:
     """An output as a text without secrets, cut to size."""
-    text = _withheld(as_text(output))
+    text = withheld(as_text(output))
     more = len(text) - MOST_CHARACTERS
     return f"{text[:MOST_CHARACTERS]}\n... and {more:,} characters more" if more > 0 else text
-
-
-def _withheld(value: Any) -> Any:
-    redactor = Redactor(secrets_of(os.environ), also=(Category.PERSONAL,), allow=terms_of_project())
-    return redactor.redact_object(value)
 
 
 def _text(text: str) -> str:

@@ -17,10 +17,11 @@ from redraft.models.names import model_of
 from redraft.proposals.drafts import drafts_of_model, drafts_of_task, unchecked_sentences
 from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, trial_of
 from redraft.proposals.separation import Sample
+from redraft.redact.redactor import withheld
 from redraft.settings import load_settings, project_folder
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors
-from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json, withheld
+from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, emit, emit_json
 from redraft.terminal.input import confirm, read_text
 from redraft.terminal.tables import PlainTable, bare_table
 from redraft.text.characters import visible

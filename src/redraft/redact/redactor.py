@@ -71,6 +71,15 @@ def redactor_of_environment(
     )
 
 
+def withheld(value: T) -> T:
+    """Redact secrets and personal data in a text, plain data or a dataclass, to show it to the user.
+
+    The names of the machine and its user stay, since only that user sees them and needs the paths.
+    """
+    redactor = Redactor(secrets_of(os.environ), also=(Category.PERSONAL,), allow=terms_of_project())
+    return redactor.redact_object(value)
+
+
 def terms_of_project() -> tuple[str, ...]:
     """The terms of the setting `redact_allow` in this folder; none if the settings are invalid.
 

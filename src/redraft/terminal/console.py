@@ -7,16 +7,13 @@ import logging
 import os
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.text import Text
 
 from redraft._codec import to_json
-from redraft.redact.kinds import Category
-from redraft.redact.literals import secrets_of
 from redraft.redact.log import logger
-from redraft.redact.redactor import Redactor, terms_of_project
 from redraft.text.characters import visible
 
 if TYPE_CHECKING:
@@ -179,15 +176,3 @@ def sparkline(scores: Sequence[float | None], longest: int | None = None) -> str
     return "".join(
         UNKNOWN if score is None else BARS[min(highest, max(0, int(score * len(BARS))))] for score in scores
     )
-
-
-T = TypeVar("T")
-
-
-def withheld(value: T) -> T:
-    """Redact secrets and personal data in a text, plain data or a dataclass.
-
-    The names of the machine and its user stay, since only that user sees them and needs the paths.
-    """
-    redactor = Redactor(secrets_of(os.environ), also=(Category.PERSONAL,), allow=terms_of_project())
-    return redactor.redact_object(value)

@@ -129,7 +129,8 @@ def report_error(error: Exception, *, debug: bool) -> ExitCode:
 
 
 def _report(message: str, *, breaks_lines: bool = True) -> None:
-    from redraft.terminal.console import between_words, withheld
+    from redraft.redact.redactor import withheld
+    from redraft.terminal.console import between_words
     from redraft.text.characters import visible
 
     text = visible(withheld(message))
