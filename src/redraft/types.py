@@ -354,6 +354,11 @@ NOT_REPORTED = TokenUsage(cost_usd=None)
 """The usage of a function that does not report its usage."""
 
 
+def cost_at(price: tuple[float, float], input_tokens: int, output_tokens: int, /) -> float:
+    """The cost in US dollars at a price for a million input and a million output tokens."""
+    return (input_tokens * price[0] + output_tokens * price[1]) / 1_000_000
+
+
 def usage_before(error: BaseException) -> TokenUsage:
     """The usage before an error, as far as the error reports it."""
     return (error.usage if isinstance(error, RedraftError) else None) or NOTHING_USED

@@ -25,7 +25,7 @@ from redraft.protocols import ChatReply
 from redraft.settings import load_settings
 from redraft.text.characters import well_formed
 from redraft.text.replies import parsed_of
-from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage
+from redraft.types import NOTHING_USED, ImageMessage, Message, TokenUsage, cost_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -110,7 +110,7 @@ class ProviderModel:
     def cost_of(self, input_tokens: int, output_tokens: int, /) -> float | None:
         """What a call costs in US dollars; None if no price is known."""
         if self._price is not None:
-            return (input_tokens * self._price[0] + output_tokens * self._price[1]) / 1_000_000
+            return cost_at(self._price, input_tokens, output_tokens)
         from pydantic_ai.messages import ModelResponse  # noqa: PLC0415 (loaded by now)
         from pydantic_ai.usage import RequestUsage  # noqa: PLC0415 (loaded by now)
 
@@ -487,8 +487,7 @@ class ListedModel:
         """Add the cost to the usage of a call; None if no price is known."""
         if (price := load_settings().prices.get(self.name)) is None:
             return _with_list_price(used, self.provider, self.model)
-        cost = (used.input_tokens * price[0] + used.output_tokens * price[1]) / 1_000_000
-        return replace(used, cost_usd=cost)
+        return replace(used, cost_usd=cost_at(price, used.input_tokens, used.output_tokens))
 
 
 def _with_list_price(used: TokenUsage, provider: str, model: str) -> TokenUsage:

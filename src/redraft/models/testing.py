@@ -25,7 +25,7 @@ from redraft._validation import checked_price, named_error, repr_of
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
 from redraft.text.replies import parsed_of
-from redraft.types import NOTHING_USED, TokenUsage
+from redraft.types import NOTHING_USED, TokenUsage, cost_at
 
 if TYPE_CHECKING:
     from redraft.protocols import ChatModel, TextListener
@@ -57,7 +57,7 @@ class ScriptedModel:
         self.requests: list[ChatRequest] = []
         self._price = (0.0, 0.0) if price is None else checked_price("price", price)
         if price is not None:  # otherwise a budget in US dollars learns the costs from the replies
-            self.cost_of = partial(_cost, self._price)
+            self.cost_of = partial(cost_at, self._price)
         self._answer = cast("Callable[..., Any]", replies) if callable(replies) else _in_order(replies)
 
     async def __call__(self, request: ChatRequest, /) -> ChatReply:
@@ -75,7 +75,7 @@ class ScriptedModel:
         """Answer with the next reply, after passing it on word by word."""
         reply = await self(request)
         for number, word in enumerate(_WORD.findall(reply.text), 1):
-            on_text(word, TokenUsage(output_tokens=number, cost_usd=_cost(self._price, 0, number)))
+            on_text(word, TokenUsage(output_tokens=number, cost_usd=cost_at(self._price, 0, number)))
             await asyncio.sleep(0)
         return reply
 
@@ -117,7 +117,7 @@ def _reply_of(reply: Any, request: ChatRequest, price: tuple[float, float]) -> C
         reply = _within(reply, request.max_tokens)
         read = sum(estimate_tokens(message.content) for message in request.messages)
         written = estimate_tokens(reply.text)
-        usage = TokenUsage(read, written, requests=1, cost_usd=_cost(price, read, written))
+        usage = TokenUsage(read, written, requests=1, cost_usd=cost_at(price, read, written))
     return replace(
         reply,
         parsed=parsed_of(reply.text, request) if reply.parsed is None else reply.parsed,
@@ -132,10 +132,6 @@ def _within(reply: ChatReply, most: int | None) -> ChatReply:
         return reply
     text = reply.text.encode("utf-8", "replace")[: int(most * BYTES_PER_TOKEN)].decode("utf-8", "ignore")
     return replace(reply, text=text, parsed=None, finish_reason="length")
-
-
-def _cost(price: tuple[float, float], input_tokens: int, output_tokens: int, /) -> float:
-    return (input_tokens * price[0] + output_tokens * price[1]) / 1_000_000
 
 
 SCHEMA_VERSION = 1
