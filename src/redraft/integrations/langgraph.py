@@ -196,8 +196,7 @@ class GraphAdapter:
             await in_time(self._run(sent_messages, final, calls), "the graph was at work")
             answer = self._answer(final.values)
         except asyncio.CancelledError:
-            if step_context.get().budget is None:  # with a budget, the step has counted the usage already
-                run_state.add_usage(calls.role, calls.used)
+            run_state.count_cancelled(calls.role, calls.used)
             raise
         except Exception as error:
             raise calls.failure(error, final.conversation) from error

@@ -174,8 +174,7 @@ class OpenAIAdapter:
         try:
             result = await in_time(self._run(agent, items, calls), "the agent was at work")
         except asyncio.CancelledError:
-            if step_context.get().budget is None:  # with a budget, the step has counted the usage already
-                run_state.add_usage(calls.role, calls.used)
+            run_state.count_cancelled(calls.role, calls.used)
             raise
         except Exception as error:
             raise calls.failure(error) from error

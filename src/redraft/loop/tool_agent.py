@@ -178,8 +178,7 @@ class ToolAgent:
         try:
             result = await self._run(prompt, history, steps)
         except asyncio.CancelledError:
-            if step_context.get().budget is None:  # with a budget, the step has counted the usage already
-                state.add_usage(steps.role, steps.used)
+            state.count_cancelled(steps.role, steps.used)
             raise
         except RedraftError as error:
             raise _with_usage(error, steps) from error.__cause__

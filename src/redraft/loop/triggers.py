@@ -195,9 +195,10 @@ class RunState:
         left = tally.revision_tokens_left() if role == "revision" else None
         return ConvergenceReason.TOKEN_BUDGET if left is not None and used.total_tokens >= left else None
 
-    def add_usage(self, role: ModelRole, used: TokenUsage) -> None:
-        """Count the usage of a step that did not finish."""
-        self.steps.tally.add(role, used)
+    def count_cancelled(self, role: ModelRole, used: TokenUsage) -> None:
+        """Count the usage of a step that was cancelled."""
+        if step_context.get().budget is None:  # with a budget, the step has counted the usage already
+            self.steps.tally.add(role, used)
 
     def request_reflection(self) -> bool:
         """Request a reflection at the next opportunity; False if there will be none.
