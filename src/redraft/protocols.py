@@ -388,6 +388,11 @@ class RunContext:
     """The conversation that led to the output under judgement, if its writer uses tools."""
 
     @property
+    def base(self) -> ReflectionVersion | None:
+        """The version that `attempt.previous` comes from, if there is one."""
+        return next((version for version in self.versions if version.iteration == self.attempt.base), None)
+
+    @property
     def prompt(self) -> str:
         """The prompt for a draft: the task with its advice, its expected output, and the rubric."""
         return prompt_of(self.task, self.advice, self.rubric)

@@ -209,8 +209,7 @@ class GraphAdapter:
 
     async def _checkpoint(self, run: RunContext) -> dict[str, Any] | None:
         """Checkpoint at the end of the version to revise; None if it doesn't exist, or no longer."""
-        memos = (version.memo for version in run.versions if version.iteration == run.attempt.base)
-        memo = next(memos, None)
+        memo = None if run.base is None else run.base.memo
         if not isinstance(memo, dict) or "checkpoint_id" not in memo or not self.graph.checkpointer:
             return None
         place = cast("dict[str, Any]", memo)

@@ -226,8 +226,7 @@ class OpenAIAdapter:
 
         It is looked up by name among the agents that can be reached by handoffs.
         """
-        memos = (version.memo for version in run.versions if version.iteration == run.attempt.base)
-        memo = next(memos, None)
+        memo = None if run.base is None else run.base.memo
         name = cast("dict[str, Any]", memo).get("agent") if isinstance(memo, dict) else None
         return next((agent for agent in reachable(self.agent) if agent.name == name), self.agent)
 

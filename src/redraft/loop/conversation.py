@@ -124,12 +124,11 @@ class ConversationReviser:
         if strategy not in INSTRUCTIONS:  # a fresh start would lose what the agent has gathered
             strategy = "full_rewrite"
         instruction = f"{INSTRUCTIONS.get(strategy) or rewriting(output)} {USE_TOOLS}"
-        number = run.attempt.base
-        base = next((version.conversation for version in run.versions if version.iteration == number), None)
-        if base is None or not base.messages:  # the agent did not write this draft
+        conversation = None if run.base is None else run.base.conversation
+        if conversation is None or not conversation.messages:  # the agent did not write this draft
             prompt = f"{render_retry(run.prompt, run.attempt)}\n\n{instruction}"
             draft = await self.agent.complete(prompt, None, run)
         else:
             prompt = f"{render_feedback(run.attempt)}\n\n{instruction}"
-            draft = await self.agent.complete(prompt, base.messages, run)
+            draft = await self.agent.complete(prompt, conversation.messages, run)
         return replace(draft, strategy=strategy, improvements=improvements_asked(evaluation))

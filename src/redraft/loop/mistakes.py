@@ -83,7 +83,7 @@ class MistakeAdvice:
         unmet = evaluation.unmet or ()
         if not issues and not unmet:
             return run
-        base = next((version for version in run.versions if version.iteration == attempt.base), None)
+        base = run.base
         prompts = [] if base is None or base.conversation is None else prompts_in(base.conversation)
         mistake = Mistake(
             tuple(str(issue)[:LONGEST] for issue in issues),
