@@ -84,6 +84,24 @@ def test_a_lesson_is_recalled_for_its_own_task_and_for_others_once_it_helped(tmp
         assert (counters.uses, counters.helped, counters.hurt) == (2, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("task", "quoted"),
+    [
+        ("Write a config for the mail gateway, please.", "Write a config for the mail gateway, please."),
+        (
+            "Write a config for the mail gateway, half of it in YAML.",
+            "Write a config for the mail gateway, half ...",
+        ),
+    ],
+)
+def test_a_lesson_says_where_its_task_is_cut_off(tmp_path, task, quoted):
+    @in_lessons(tmp_path)
+    async def _(lessons):
+        lesson = await lessons.record(FAILURE, task)
+        assert lesson.summary == quoted
+        assert f"): {quoted}\n" in (await lessons.recall(task))[0].text
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_agent_with_lessons_learns_with_its_own_model(tmp_path, streamed):
     def answer(request):

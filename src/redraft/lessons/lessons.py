@@ -784,13 +784,15 @@ class Lessons:
         doubt = (outcome.doubt or "") if trust == "untrusted" else ""
         if not by_hand and (retired := self._retired_in_vain(outcome)) is not None:
             doubt = f"the lesson {retired.id} about the same failure was of no use: {retired.disobeyed}"
-        summary = " ".join(description[:LONGEST].split()[:SUMMARY_WORDS])
+        words = description[:LONGEST].split()
+        is_cut = len(words) > SUMMARY_WORDS
+        summary = cleaner.clean(" ".join(words[:SUMMARY_WORDS])) + (" ..." if is_cut else "")
         now = self.clock()
         return Lesson(
             reflection.content,
             self.agent,
             now.date(),
-            shortened(cleaner.clean(summary), LONGEST_SUMMARY) if summary else "untitled",
+            shortened(summary, LONGEST_SUMMARY) if words else "untitled",
             task=_excerpt(description),
             task_type=cleaner.redact(task.task_type),
             tools=tuple(map(cleaner.redact, outcome.tools or task.tools)),
