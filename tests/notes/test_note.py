@@ -304,6 +304,7 @@ def test_rolled_back_starts_a_new_line_of_notes():
     state = (after.in_force, after.off, after.since, after.why_off)
     assert state == (2, False, 8, "rolled back from version 7")
     assert after.with_revision(note(8, 2)).why_off == ""
+    assert noted(7, 2).rolled_back(2).why_off == "put in force by hand"
     off = noted(7, 7).rolled_back(None, "it hurt")
     assert (off.in_force, off.off, off.since, off.why_off) == (None, True, 8, "it hurt")
 

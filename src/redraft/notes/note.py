@@ -239,7 +239,7 @@ class NotedTask:
         if not why:
             before = (
                 "put in force by hand"
-                if self.in_force is None
+                if self.in_force in (None, version)
                 else f"rolled back from version {self.in_force}"
             )
             before += ", which is no longer pinned" if self.pinned and self.in_force is not None else ""
