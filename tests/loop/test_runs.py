@@ -189,6 +189,11 @@ def test_why_explains_the_state_of_a_run_without_a_rule(fields, rule, message):
     assert message in why.detail
 
 
+def test_why_says_that_a_run_killed_immediately_starts_again():
+    detail = kept([], process=GONE).why.detail
+    assert detail.endswith(" is gone; nothing was finished, so a resumed run starts from the beginning.")
+
+
 def test_the_step_that_failed_is_named():
     run = ran(("a", 0.1), OSError("away"))
     assert run.why.detail == "The step 'revise' failed after version 1: OSError: away"

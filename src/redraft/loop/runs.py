@@ -447,10 +447,10 @@ class StoredRun:
         next_version = f", {counted(drafts, 'candidate')} for the next one" if drafts else ""
         progress = f"{counted(len(versions), 'version')}{next_version} and {counted(steps, 'finished step')}"
         if record.state == "killed":
-            detail = (
-                f"The process {process.pid} is gone; {progress} are stored, which "
-                "a resumed run does not repeat."
-            )
+            stored = f"{progress} are stored, which a resumed run does not repeat"
+            if not versions and not self.steps:
+                stored = "nothing was finished, so a resumed run starts from the beginning"
+            detail = f"The process {process.pid} is gone; {stored}."
         elif record.state == "unknown":
             detail = (
                 f"This machine can't tell whether the process {process.pid} is still working on it: "
