@@ -1041,6 +1041,19 @@ def test_lessons_are_sent_once_and_limited_in_tokens(project, monkeypatch):
     ]
 
 
+def test_a_session_begins_with_the_names_of_criteria_that_say_nothing_more(project):
+    program, hidden = (
+        f"  - {{name: {name}, evaluator: command, config: {{command: [make]}}, shown: {shown}}}\n"
+        for name, shown in [("build", "true"), ("secret", "false")]
+    )
+    set_up(project, criteria=f"{CRITERIA}{program}{hidden}")
+    answer = redraft("hook", "start", "claude", stdin=event("SessionStart", source="startup")).stdout
+    assert json.loads(answer)["hookSpecificOutput"]["additionalContext"].splitlines()[1:] == [
+        "- no debugging: No print() is left in the code.",
+        "- build",
+    ]
+
+
 def test_a_session_that_another_hook_deletes_meanwhile_is_no_error(project):
     begin()
     redraft("hook", "end", "claude", stdin=event("SessionEnd"))

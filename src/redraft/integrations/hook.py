@@ -428,9 +428,14 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     with suppress(ConfigError):  # the check at the end of the turn reports it
         if event.forgot or not session.knows_criteria:
             with standard.criteria() as criteria:
+                lines = [
+                    line
+                    for criterion in criteria.criteria
+                    if criterion.shown
+                    for line in [*requirement_lines([criterion])] or [criterion.name]
+                ]
                 requirements = rubric_text(
-                    requirement_lines(criteria.criteria),
-                    f"At the end of each turn, your work is checked by {options.criteria}:",
+                    lines, f"At the end of each turn, your work is checked by {options.criteria}:"
                 )
             session.knows_criteria = True
     sessions.save(session)
