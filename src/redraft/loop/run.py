@@ -37,6 +37,7 @@ from redraft.errors import (
 )
 from redraft.evaluate.criteria import recorded as recorded_criteria
 from redraft.evaluate.evidence import have_same_results
+from redraft.evaluate.requirements import rubric_of
 from redraft.events import RunFinished, RunStarted, TokenEvent, VersionEvaluated
 from redraft.loop.budget import StepBudget, Tally, enclosing_budget
 from redraft.loop.candidates import best_of
@@ -603,7 +604,7 @@ class Run:
         advice: list[Advice] = []
         for advisor in self.pattern.advisors:
             if isinstance(advisor, CriteriaAdvisor):
-                in_prompt = bool(self.judges.rubric)
+                in_prompt = bool(self.judges.rubric) or not rubric_of(self.judges.criteria)
                 advisor = advisor.with_criteria(  # noqa: PLW2901 (for this run)
                     self.judges.criteria, in_prompt=in_prompt
                 )
