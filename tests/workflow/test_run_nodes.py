@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,22 @@ class Streaming(Model):
         while True:
             on_text("x")
             await asyncio.sleep(0.01)
+
+
+class Numbering(Model):
+    """A model that numbers its replies."""
+
+    async def __call__(self, request):
+        reply = await super().__call__(request)
+        return replace(reply, text=f"reply {self.calls}")
+
+
+class Judging(Model):
+    """A model that finds everything bad."""
+
+    async def __call__(self, request):
+        self.calls += 1
+        return ChatReply('{"score": 0.1}', usage=TokenUsage(50, 10, requests=1))
 
 
 CALL = "- {name: ask, uses: llm.call, with: {model: m, prompt: x}%s}\n"
@@ -190,8 +207,53 @@ def test_a_loop_that_raises_is_cut_off_by_the_budget_and_goes_on_with_a_larger_o
     assert model.calls == 1
     with pytest.raises(ReflectionFailedError, match="3 attempts") as caught:
         made(text.replace("continue", "raise"), models={"m": model}, keep=store).run_sync(run_id="r")
-    assert model.calls == 4
-    assert caught.value.usage.total_tokens == 60 * 4
+    assert model.calls == 3
+    assert caught.value.usage.total_tokens == 60 * 3
+
+
+LONG = JUDGED.replace("minLength: 9", "minLength: 99")
+JUDGED_BY_MODEL = JUDGED.replace(
+    "{type: schema, schema: {type: string, minLength: 9}}", "{type: llm, model: judge, prompt: Is it good?}"
+)
+CUT_OFF_LOOPS = {
+    "too little is left": (LONG % "", 170, (2, 0), (9, 0)),
+    "it is spent": (LONG % "", 60, (1, 0), (9, 0)),
+    "in a map": (LONG % "map: [1, 2]\n  concurrency: 1", 170, (2, 0), (18, 0)),
+    "in a map that survives errors": (LONG % "map: [1]\n  on_error: continue", 170, (2, 0), (9, 0)),
+    "with retries": (LONG % "retries: 2", 170, (2, 0), (9, 0)),
+    "of several candidates": (
+        (LONG % "").replace("max_iterations: 9", "max_iterations: 3\n    candidates: 2"),
+        40,
+        (1, 0),
+        (3, 0),
+    ),
+    "before it is judged": (JUDGED_BY_MODEL % "", 60, (1, 0), (9, 9)),
+    "in the last judgement": (JUDGED_BY_MODEL % "", 200, (2, 1), (9, 9)),
+}
+
+
+@pytest.mark.parametrize(("loop", "tokens", "before", "after"), CUT_OFF_LOOPS.values(), ids=CUT_OFF_LOOPS)
+def test_a_loop_goes_on_where_the_budget_of_the_workflow_cut_it_off(loop, tokens, before, after):
+    model, judge, store = Numbering(99), Judging(), MemoryStore()
+
+    def run(tokens):
+        models = {"m": model, "judge": judge}
+        head = f"budget: {{tokens: {tokens}}}\n"
+        return made(loop, models=models, head=head, keep=store).run_sync(run_id="r")
+
+    first, again = run(tokens), run(tokens)
+    assert (model.calls, judge.calls, first.nodes) == (*before, ())
+    for result in (first, again):
+        assert (result.status, result.usage.total_tokens) == ("stopped", 60 * sum(before))
+        assert result.state.get("write", [result.state])[0]["reflection_best"] == "reply 1"
+    result = run(100_000)
+    assert (result.status, model.calls, judge.calls) == ("finished", *after)
+    assert result.usage.total_tokens == 60 * sum(after)
+    for value in result.state.get("write", [result.state]):
+        assert value["exhausted"] is True
+        assert (
+            len({entry["output"] for entry in value["reflection_history"]}) == value["reflection_iteration"]
+        )
 
 
 @pytest.mark.parametrize("retries", ["", ", retries: {times: 1, wait: 0}"])
@@ -207,6 +269,7 @@ def test_the_usage_of_a_failed_node_counts_in_a_resumed_run(retries):
 
 RESUMED = {
     "a loop": JUDGED % "",
+    "candidates": (JUDGED % "").replace("max_iterations: 9", "max_iterations: 9\n    candidates: 2"),
     "a map": CALL % ", map: [1, 2, 3, 4, 5, 6], concurrency: 1",
     "retries": (JUDGED % "retries: {times: 1, wait: 0}").replace(
         "max_iterations: 9", "max_iterations: 2\n    on_failure: raise"

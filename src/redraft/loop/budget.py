@@ -269,7 +269,8 @@ class Tally:
             return
         reason = ConvergenceReason(state["exhausted"])
         refused, cancelled = int(state["refused"]), int(state["cancelled"])
-        if state["budget"] == asdict(self.budget):
+        # Without limits of its own, the run was ended by the budget around it, which decides again.
+        if self.budget is not NO_BUDGET and state["budget"] == asdict(self.budget):
             self.exhausted, self.refused, self.cancelled = reason, refused, cancelled
             self.needed = str(state.get("needed", ""))
             self.is_out_of_revisions = bool(state.get("is_out_of_revisions", False))

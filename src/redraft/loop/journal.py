@@ -69,6 +69,11 @@ class StoredRecord(Protocol):
     finished_at: datetime | None
     error: str
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it has finished, and its result comes back instead of another attempt."""
+        ...
+
     def stored(self) -> Record:
         """The record in its stored form."""
         ...
@@ -177,7 +182,7 @@ class Journalled:
                 return None
             before = from_record(type(record), stored.data)
             record.check_same(stored, before)
-            if before.status == "finished":
+            if before.is_final:
                 return before
             record.started_at = before.started_at
             await self._delete_void()

@@ -177,6 +177,11 @@ os.register_at_fork(after_in_child=own_start.cache_clear)
 LONGEST_QUOTED = 200
 """The most characters of a task that a call quotes; a longer task is read from the record."""
 Status = Literal["running", "waiting", "finished", "failed", "cancelled", "damaged"]
+BUDGET_REASONS = (
+    ConvergenceReason.TOKEN_BUDGET,
+    ConvergenceReason.COST_BUDGET,
+    ConvergenceReason.TIME_BUDGET,
+)
 ENDED: Mapping[ConvergenceReason, Status] = {
     ConvergenceReason.ERROR: "failed",
     ConvergenceReason.CANCELLED: "cancelled",
@@ -289,6 +294,12 @@ class RunRecord:
     def reason(self) -> ConvergenceReason | None:
         """Why the run stopped; None if it has not ended, or if an error ended it before its first version."""
         return None if self.stop is None else self.stop.reason
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has finished, and its result comes back; a loop of a workflow goes on after a budget."""
+        goes_on = self.origin.surface == "workflow" and self.reason in BUDGET_REASONS
+        return self.status == "finished" and not goes_on
 
     @property
     def is_inner(self) -> bool:

@@ -18,7 +18,7 @@ from redraft.events import StepFailed, StepFinished, StepStarted
 from redraft.loop.budget import NO_BUDGET, ROLES, StepBudget
 from redraft.loop.event_log import ignore
 from redraft.redact.log import logger
-from redraft.types import NOTHING_USED, Draft, TokenUsage
+from redraft.types import NOTHING_USED, Choice, Draft, TokenUsage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -239,6 +239,9 @@ async def counting_replay(
     try:
         result = await work(effect, *args)
         used = getattr(result, "usage", None)
+        choice: Choice | None = getattr(result, "choice", None)
+        if choice is not None and isinstance(used, TokenUsage):  # the draft's candidates were paid for, too
+            used = sum(choice.usage.values(), used)
     except RedraftError as error:
         used = error.usage
         raise

@@ -78,6 +78,11 @@ class WorkflowRecord:
                 "Give a new run a new run_id."
             )
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it has finished, and its result comes back instead of another attempt."""
+        return self.status == "finished"
+
     def end(self, result: WorkflowResult) -> None:
         """Copy the result of the workflow into the record."""
         self.status, self.state, self.nodes = "finished", result.state, result.nodes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._codec import describe_error, from_record
+from redraft._codec import describe_error, from_record, to_json
 from redraft._critique import render_feedback
 from redraft._steps import step_scope
 from redraft._texts import counted
@@ -20,6 +20,7 @@ from redraft.errors import (
     RedraftError,
     ReflectionFailedError,
     SandboxError,
+    UnfinishedError,
     WorkflowError,
     over_budget,
 )
@@ -28,7 +29,7 @@ from redraft.loop.budget import enclosing_budget
 from redraft.loop.diagnose import Signals
 from redraft.loop.journal import enclosing_step, journal_in, journalled_step
 from redraft.loop.pattern import ReflectionPattern
-from redraft.loop.record import Origin, RunRecord
+from redraft.loop.record import BUDGET_REASONS, Origin, RunRecord
 from redraft.loop.run import Judges, Verbs, run_and_store
 from redraft.loop.select import Selection, highest
 from redraft.loop.stop import first, quality_met, unjudged
@@ -101,7 +102,8 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     with the errors. The loop is stored, shown and resumed like any other run. If a judging model fails for
     good, or if the first attempt or two attempts in a row can't be judged, the loop ends with the attempts so
     far. Without a valid output, `on_failure: raise` raises `ReflectionFailedError`, whose `history` is the
-    list in `reflection_history`.
+    list in `reflection_history`. If the workflow's budget cuts the loop off, it raises `UnfinishedError` with
+    the value so far, and goes on there when the node runs again.
     """
     loop = read_params(LoopParams, params, LOOP)
     attempts = scope.render(loop.max_iterations)
@@ -156,6 +158,10 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     elif result.stop is not None and result.convergence_reason in EARLY:
         reason = result.stop.detail
     value = loop_value(result, pattern.best_version_selection, reason)
+    if not value["success"] and _is_cut_off(result):
+        cut_off = UnfinishedError(reason, reason=result.convergence_reason, usage=used)
+        cut_off.partial = None if loop.on_failure == "raise" else to_json(value)
+        raise cut_off from failure
     if not value["success"] and loop.on_failure == "raise":
         history = value["reflection_history"]
         error = ReflectionFailedError(
@@ -170,19 +176,29 @@ async def _step_of(task: PlainTask, resources: Resources) -> tuple[Step, TokenUs
     """The step of a loop's run, and the usage of earlier runs of it.
 
     If the node failed after its loop had ended, as with `on_failure: raise`, a resumed workflow runs the loop
-    again: the stored attempts would lead to the same failure, whatever has been corrected.
+    again: the stored attempts would lead to the same failure, whatever has been corrected. A loop that a
+    budget cut off has not ended.
     """
     step, node, earlier = journalled_step(resources.keep, None, task), enclosing_step(), NOTHING_USED
     for number in range(0 if node is None else node.failures):
         journal = journal_in(step)
         stored = None if journal is None else await journal.store.get(RUN, journal.run_id)
-        if stored is None or stored.data["status"] != "finished":
+        record = None if stored is None else from_record(RunRecord, stored.data)
+        if record is None or not record.is_final:
             break
-        earlier += from_record(RunRecord, stored.data).usage
+        earlier += record.usage
         step = journalled_step(resources.keep, None, PlainTask(f"{task.description} ~{number + 1}"))
     if (budget := enclosing_budget()) is not None:
         budget.count_replayed(earlier)
     return step, earlier
+
+
+def _is_cut_off(result: ReflectionResult) -> bool:
+    """Whether the workflow's budget ended a loop, not the time limit of its node."""
+    limit = enclosing_budget()
+    around = None if limit is None else limit.outer
+    is_spent = around is not None and around.tally.exhausted is not None
+    return is_spent and result.convergence_reason in BUDGET_REASONS
 
 
 def _not_judged(versions: Sequence[ReflectionVersion], /) -> Stop | None:
@@ -228,8 +244,6 @@ class LoopVerbs:
 
     async def evaluate(self, output: Output, run: RunContext, /) -> ReflectionEvaluation:
         """Judge an output, in the state of its attempt."""
-        if run.free_only and self.params.evaluator.type == "llm":
-            return ReflectionEvaluation(None, confidence=0.0)
         return await self.judge(output, self._scope_after(run.versions, output=output))
 
     async def revise(self, _output: Output, _evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
@@ -355,12 +369,7 @@ class LoopVerbs:
 
 FATAL = (ConfigError, WorkflowError, ChangedRunError)
 """Errors that end the loop immediately: another attempt would raise them again."""
-EARLY = (
-    ConvergenceReason.TOKEN_BUDGET,
-    ConvergenceReason.COST_BUDGET,
-    ConvergenceReason.TIME_BUDGET,
-    ConvergenceReason.UNJUDGED,
-)
+EARLY = (*BUDGET_REASONS, ConvergenceReason.UNJUDGED)
 """Reasons for which a loop ends early: a spent budget or time limit, or outputs that can't be judged."""
 
 

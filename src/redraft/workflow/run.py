@@ -24,7 +24,6 @@ from redraft.errors import (
     ConfigError,
     ModelError,
     RedraftError,
-    ReflectionFailedError,
     SandboxError,
     StoreError,
     UnfinishedError,
@@ -64,8 +63,6 @@ NODE = "node "
 """The prefix of a node's name in the journal."""
 ITEM_STEP = "item "
 """The prefix of an item's name in the journal, within its node."""
-CUT_OFF = (UnfinishedError, ReflectionFailedError)
-"""Errors of a node that a spent budget cut off: of a call, or of a loop with `on_failure: raise`."""
 DEFAULT_TIMEOUT = 3_600.0
 """Seconds for a try of a built-in action without a `timeout`, in case its provider never answers."""
 
@@ -121,7 +118,7 @@ class WorkflowRun:
                 at = await self._visit(at)
         except WaitingForAnswer as unanswered:
             waiting = unanswered.approvals
-        except CUT_OFF as error:
+        except UnfinishedError as error:
             if tally.exhausted is None:
                 raise
             tally.add("nodes", usage_before(error))
@@ -217,9 +214,9 @@ class WorkflowRun:
     def _after_failure(self, at: int, error: Exception) -> int:
         """Apply a node's `on_error` to its error: return the index of the next node, or raise."""
         node = self.spec.nodes[at]
-        if self._tally.exhausted is not None and isinstance(error, CUT_OFF):
-            # The finished items of its `map` were paid for, so they are kept.
-            if isinstance(error, UnfinishedError) and error.partial is not None:
+        if self._tally.exhausted is not None and isinstance(error, UnfinishedError):
+            # The attempts of a loop and the finished items of a `map` were paid for, so they are kept.
+            if error.partial is not None:
                 self._merge(node, ActionResult(error.partial))
             raise error
         if node.on_error == RAISE:
@@ -425,8 +422,11 @@ class Items:
         if self.fatal is not None:
             if isinstance(self.fatal, RedraftError):
                 self.fatal.usage = used
-            if isinstance(self.fatal, UnfinishedError) and any(self.results):
-                self.fatal.partial = values
+            for index, error in self.failures.items():
+                if isinstance(error, UnfinishedError):
+                    values[index] = error.partial
+            if isinstance(self.fatal, UnfinishedError):
+                self.fatal.partial = values if any(value is not None for value in values) else None
             raise self.fatal
         if self.waiting:
             raise WaitingForAnswer.merged(self.waiting)
