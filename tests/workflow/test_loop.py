@@ -142,6 +142,51 @@ def test_text_can_be_the_best_where_the_schema_allows_it(schema):
     assert value["reflection_best"] == value["result"] == "short"
 
 
+OR_NULL = {"type": ["object", "null"], "required": ["a"]}
+NULLS = {
+    "a model's": (
+        {"action": "llm.call", "model": "gpt-4", "prompt": "p"},
+        {"type": "schema", "schema": OR_NULL},
+    ),
+    "an action's": ({"action": "make"}, {"type": "schema", "schema": OR_NULL}),
+    "code's": ({"run": "return None"}, {"type": "schema", "schema": OR_NULL}),
+    "of the call's schema": (
+        {"action": "llm.call", "model": "gpt-4", "prompt": "p", "schema": OR_NULL},
+        scoring("output is None"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("generator", "evaluator"), NULLS.values(), ids=NULLS)
+def test_null_is_an_output_where_a_schema_allows_it(generator, evaluator):
+    value = loop(None, {"make": making(None)}, ["null"], generator=generator, evaluator=evaluator)
+    assert value["success"] is True
+    assert (value["result"], value["reflection_output"], value["reflection_best"]) == (None, None, None)
+    [attempt] = value["reflection_history"]
+    assert (attempt["output"], attempt["valid"], attempt["errors"]) == (None, True, [])
+
+
+def test_null_is_judged_and_corrected_like_any_other_output():
+    judge = scoring("{'valid': state['reflection_output'] == {'a': 1}, 'errors': ['it is null']}")
+    replies = ['{"a": 0}', "null", '{"a": 1}']
+    generator = {"action": "llm.call", "model": "gpt-4", "prompt": "p", "schema": OR_NULL}
+    value = loop(None, {}, replies, generator=generator, evaluator=judge)
+    assert [entry["output"] for entry in value["reflection_history"]] == [{"a": 0}, None, {"a": 1}]
+    assert [entry["valid"] for entry in value["reflection_history"]] == [False, False, True]
+    correct = making(None)
+    value = ran(
+        making({"a": 0}), {"type": "schema", "schema": OR_NULL | {"minProperties": 2}}, correct=correct
+    )
+    assert value["result"] is None
+
+
+@pytest.mark.parametrize("evaluator", [{"type": "schema", "schema": {"type": "object"}}, ALWAYS])
+def test_nothing_is_no_output(evaluator):
+    value = ran(making(None), evaluator, max_iterations=1)
+    assert value["reflection_history"][0]["errors"] == [{"message": "The generator returned nothing."}]
+    assert "reflection_output" not in value
+
+
 @pytest.mark.parametrize("evaluator", [scoring("0.0"), scoring("5")], ids=["scored 0", "failed"])
 def test_an_attempt_without_output_is_never_the_best(evaluator):
     value = ran(making(ValueError("boom"), "something"), evaluator, max_iterations=2)

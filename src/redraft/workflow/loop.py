@@ -91,6 +91,8 @@ RESULT = "result"
 """The key of an output that is not an object."""
 REQUIREMENTS = "reflection_requirements"
 """The key of the state with the evaluator's requirements as text, from the first attempt on."""
+NO_OUTPUT: Any = object()
+"""There is no output to judge; None is an output where a schema allows null."""
 FEEDBACK = "reflection_feedback"
 """The key of the state with the critique as text, for generators that run again."""
 
@@ -347,16 +349,23 @@ class LoopVerbs:
 
     def _draft(self, who: str, value: Any, usage: TokenUsage, strategy: str) -> Draft:
         output = self.judge.candidate(value)
-        if output is None:
+        if output is None and not self._may_be_null(who):
             output = FailedAttempt(message=f"The {who} returned nothing.")
         return Draft(output, usage, strategy=strategy)
+
+    def _may_be_null(self, who: str) -> bool:
+        """Whether null is an output, by the evaluator's schema or by that of the call, which has checked it."""
+        if self.judge.schema is not None:
+            return self.judge.schema.check(None).valid
+        call = self.params.generator if who == "generator" else self.params.corrector
+        return call is not None and _asks_model(call) and SCHEMA in call.params
 
     def _scope_after(
         self,
         versions: tuple[ReflectionVersion, ...],
         feedback: Mapping[str, Any] | None = None,
         *,
-        output: Any = None,
+        output: Any = NO_OUTPUT,
     ) -> Scope:
         """The scope of the attempt after `versions`: its state, and all feedback so far."""
         state = loop_state(versions, output)
@@ -384,17 +393,18 @@ def _failed_draft(who: str, error: Exception, strategy: str) -> Draft:
     )
 
 
-def loop_state(versions: Sequence[ReflectionVersion], output: Output = None) -> dict[str, Any]:
+def loop_state(versions: Sequence[ReflectionVersion], output: Output = NO_OUTPUT) -> dict[str, Any]:
     """The state variables during the attempt after `versions`.
 
     `output` is the output to judge. Before that, `reflection_output` is the latest earlier output, and
     `reflection_errors` has its errors; they are those of a failed attempt only if all attempts failed.
     """
     version = last_output(versions) or (versions[-1] if versions else None)
-    current = output if output is not None or version is None else version.output
+    if output is NO_OUTPUT:
+        output = None if version is None else version.output
     return {
         "reflection_iteration": len(versions) + 1,
-        "reflection_output": output_data(current),
+        "reflection_output": output_data(output),
         "reflection_errors": [] if version is None else errors_of(version.evaluation),
         "reflection_history": history_of(versions),
         "reflection_best": None,
@@ -424,7 +434,7 @@ def loop_value(result: ReflectionResult, selection: Selection, reason: str = "")
         "reflection_history": history_of(versions),
         **_best_values(versions),
     }
-    if output is None:
+    if isinstance(chosen.output, FailedAttempt):
         del values["reflection_output"]
     if reason:
         values["reflection_reason"] = reason
