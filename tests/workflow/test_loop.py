@@ -6,6 +6,7 @@ import pytest
 
 from redraft import ConfigError, ModelError, ScriptedModel
 from redraft.errors import ReflectionFailedError, StoreError, WorkflowError
+from redraft.workflow import Workflow
 from support.workflows import SCHEMA, act, loop, making, scoring
 
 ALWAYS, NEVER = scoring("True"), scoring("False")
@@ -724,6 +725,37 @@ def test_a_prompt_is_answered_by_a_model(data, reply, output):
     value, asked = corrected(reply=reply, data=data, prompt=prompt, model="gpt-4")
     assert value == {"corrected_output": output, "success": True}
     assert asked[0].messages[0].content.endswith(": not good")
+
+
+BY_MODEL = {"prompt": "p {{ state.reflection_output }}", "model": "gpt-4"}
+NO_DATA = {
+    "a model corrects": ("reflection.correct", BY_MODEL),
+    "a model corrects null": ("reflection.correct", BY_MODEL | {"data": None}),
+    "an action corrects": ("reflection.correct", {"corrector_action": "act", "prompt": BY_MODEL["prompt"]}),
+    "a model judges": ("reflection.evaluate", {"evaluator_type": "llm", "prompt": "p", "model": "gpt-4"}),
+    "a model judges by a template": ("reflection.evaluate", {"evaluator_type": "llm", **BY_MODEL}),
+    "a schema judges": ("reflection.evaluate", {"schema": {"type": "object"}}),
+}
+
+
+@pytest.mark.parametrize(("action", "params"), NO_DATA.values(), ids=NO_DATA)
+def test_without_data_nothing_is_sent(action, params):
+    model, own = ScriptedModel(lambda _request: "spent"), making("spent")
+    with pytest.raises(WorkflowError, match="reflection_output"):
+        act(action, {}, {"act": own}, {"gpt-4": model}, **params)
+    assert (model.requests, own.seen) == ([], [])
+    document = {"name": "t", "nodes": [{"name": "n", "uses": action, "with": params}]}
+    workflow = Workflow.from_text(json.dumps(document), actions={"act": own}, models={"gpt-4": model})
+    with pytest.raises(WorkflowError, match=r"state\.reflection_output is read here, but"):
+        workflow.check()
+    workflow.check({"reflection_output": None})
+    act(
+        action,
+        {"reflection_output": None},
+        {"act": own},
+        {"gpt-4": ScriptedModel(['{"valid": true}'])},
+        **params,
+    )
 
 
 def test_outside_a_loop_the_iteration_is_1():

@@ -36,6 +36,7 @@ from redraft.workflow.runtime import (
     ITEM,
     MODEL,
     NO_TEMPLATES,
+    OUTPUT,
     SCHEMA,
     SCOPES,
     Scope,
@@ -44,7 +45,9 @@ from redraft.workflow.signature import DEFAULT, VALUE, describe_problems, schema
 from redraft.workflow.spec import (
     APPROVE,
     CONTINUE,
+    CORRECT,
     END,
+    EVALUATE,
     HTTP,
     LLM_CALL,
     LOOP,
@@ -66,7 +69,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.tools import can_call_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from pydantic import BaseModel
 
@@ -701,15 +704,20 @@ def missing_values(
     keys of code and replies are certain only if they are literal or closed by a schema. `own` are the user's
     own actions.
     """
-    state = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS}
+    state = set(inputs)
     available = {"state": state, "variables": {*spec.variables, *inputs}}
     reported = set[tuple[str | int, ...]]()
     names = {node.name: node.output for node in spec.nodes}
     for index, node in enumerate(spec.nodes):
-        for text, path in _templates_read(node, ("nodes", index)):
+        if node.action == LOOP:
+            state |= {*RESULT_KEYS, FEEDBACK, REQUIREMENTS}
+        inside = _set_inside(node)
+        for text, path in _templates_read(node, ("nodes", index), own):
             for scope, *rest in sorted(valid_template(text).certain, key=str):
                 name = (scope, *rest[:1])
                 if scope not in available or not rest or rest[0] in available[str(scope)] or name in reported:
+                    continue
+                if scope == "state" and rest[0] in inside and path[2:4] != ("with", "data"):
                     continue
                 key, before = str(rest[0]), spec.nodes[:index]
                 if scope == "state" and any(_may_set(key, earlier, names, own) for earlier in before):
@@ -836,8 +844,8 @@ def _only_asks(call: Any) -> bool:
     return plain_name(str(cast("dict[str, Any]", call).get("action", LLM_CALL))) == LLM_CALL
 
 
-def _templates_read(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
-    """Yield the templates of a node that are certain to be rendered."""
+def _templates_read(node: Node, path: KeyPath, own: Container[str | None]) -> Iterator[tuple[str, KeyPath]]:
+    """Yield the templates of a node that are certain to be rendered, and the default of what it judges."""
     if node.when is not None:
         if isinstance(node.when, str):
             yield braced(node.when), (*path, "when")
@@ -850,6 +858,17 @@ def _templates_read(node: Node, path: KeyPath) -> Iterator[tuple[str, KeyPath]]:
     if node.action == LOOP:
         params, inside = params.get("generator"), (*inside, "generator")
     yield from templates_in(params, inside, NO_TEMPLATES)
+    is_judged = (
+        node.action == EVALUATE and EVALUATE not in own and node.with_.get("evaluator_type") != "custom"
+    )
+    if is_judged and node.with_.get("data") is None:
+        yield braced(f"state.{OUTPUT}"), inside
+
+
+def _set_inside(node: Node) -> Collection[str]:
+    """The keys that `reflection.evaluate` or `.correct` adds to the state for its own templates."""
+    keys = {EVALUATE: {OUTPUT}, CORRECT: {OUTPUT, "reflection_errors"}}.get(node.action or "", set[str]())
+    return keys if node.with_.get("data") is not None else keys - {OUTPUT}
 
 
 def check_models(

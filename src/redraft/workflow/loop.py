@@ -354,7 +354,7 @@ class LoopVerbs:
         return Draft(output, usage, strategy=strategy)
 
     def _may_be_null(self, who: str) -> bool:
-        """Whether null is an output, by the evaluator's schema or by that of the call, which has checked it."""
+        """Whether null is an output, by the schema of the evaluator or of the call."""
         if self.judge.schema is not None:
             return self.judge.schema.check(None).valid
         call = self.params.generator if who == "generator" else self.params.corrector
@@ -557,7 +557,10 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
     state = scope.state
     data = state.get("reflection_output") if options.data is None else scope.render(options.data)
     errors = state.get("reflection_errors", []) if options.errors is None else scope.render(options.errors)
-    inside = scope.inside_loop({"reflection_output": data, "reflection_errors": errors})
+    additions = {"reflection_errors": errors}
+    if options.data is not None:  # without data, a prompt must not read an output that nothing has set
+        additions["reflection_output"] = data
+    inside = scope.inside_loop(additions)
     unchanged = {"corrected_output": data, "success": False}
     call = options.call()
     try:

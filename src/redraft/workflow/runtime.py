@@ -59,10 +59,10 @@ class Scope:
     def inside_loop(self, additions: Mapping[str, Any]) -> Scope:
         """The scope with additions to the state; code can also read its output and errors as variables."""
         state = {**self.state, **additions}
-        output = state.get("reflection_output")
+        output = state.get(OUTPUT)
         names = {
             "output": output,
-            "reflection_output": output,
+            OUTPUT: output,
             "reflection_errors": state.get("reflection_errors", []),
             "reflection_iteration": state.get("reflection_iteration", 1),
         }
@@ -115,6 +115,8 @@ class ActionResult:
     """The failed items of a `map`, each with `index`, `type` and `message`."""
 
 
+OUTPUT = "reflection_output"
+"""The key of the state with the output of a loop, which `reflection.evaluate` and `.correct` read."""
 MODEL = "model"
 """The key of the state with the model of nodes that do not name a model."""
 

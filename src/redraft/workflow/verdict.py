@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from redraft._texts import short_repr
 from redraft._verdicts import evaluation_of
-from redraft.errors import ModelError, OutputError, SandboxError
+from redraft.errors import ConfigError, ModelError, OutputError, SandboxError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
 from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeId
 from redraft.evaluate.requirements import requirements_in, rubric_of, rubric_text
@@ -23,6 +23,7 @@ from redraft.text.schema import Schema, SchemaResult
 from redraft.text.templates import template
 from redraft.types import NOT_JUDGED, Issue, QualityCriterion, ReflectionEvaluation
 from redraft.workflow.runtime import (
+    OUTPUT,
     ActionResult,
     Resources,
     Scope,
@@ -42,10 +43,12 @@ async def evaluate_action(params: Mapping[str, Any], scope: Scope, resources: Re
     `success` is False if the data could not be judged; the score is then None.
     """
     options = read_params(EvaluateParams, params, EVALUATE)
-    data = scope.state.get("reflection_output") if options.data is None else scope.render(options.data)
+    if options.data is None and options.evaluator_type != "custom" and OUTPUT not in scope.state:
+        raise ConfigError(f"{EVALUATE}: give 'data', or set state.{OUTPUT}, else there is nothing to judge.")
+    data = scope.state.get(OUTPUT) if options.data is None else scope.render(options.data)
     judge = Judge(options.evaluator(), resources)
     output = judge.candidate(data)
-    evaluation = await judge(output, scope.inside_loop({"reflection_output": output}))
+    evaluation = await judge(output, scope.inside_loop({OUTPUT: output}))
     value = {
         "success": evaluation.confidence > 0,
         "valid": evaluation.satisfactory,
