@@ -1,11 +1,31 @@
-"""Stored times that a wrong clock may have written."""
+"""A caller's clock, and stored times that a wrong clock may have written."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from redraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SKEW = timedelta(minutes=1)
 """The ordinary difference of two machines' clocks, or of a clock before and after a correction."""
+
+
+def zoned(clock: Any) -> Callable[[], datetime]:
+    """A caller's clock that raises `ConfigError` unless it returns a time with its zone."""
+
+    def now() -> datetime:
+        moment: Any = clock() if callable(clock) else clock
+        if not callable(clock) or not isinstance(moment, datetime) or moment.tzinfo is None:
+            raise ConfigError(
+                f"clock must be a function that returns the time with its zone, got {moment!r}."
+            )
+        return moment
+
+    return now
 
 
 def is_future(moment: datetime, now: datetime) -> bool:

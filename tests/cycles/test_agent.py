@@ -1,7 +1,9 @@
 import asyncio
 import json
 import os
+import re
 import signal
+from datetime import datetime
 
 import pytest
 
@@ -569,6 +571,33 @@ def test_a_signal_stops_all_agents_of_a_process():
     before = signal.getsignal(signal.SIGTERM)
     assert run(main()) == [1, 2, 1, 1]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+NOT_A_COUNT = "must be a whole number of at least"
+WRONG_ARGUMENTS = [
+    ("run_forever", {"cycles": "x"}, f"cycles {NOT_A_COUNT} 0, got 'x'"),
+    ("run_forever", {"cycles": 1.5}, f"cycles {NOT_A_COUNT} 0, got 1.5"),
+    ("run_forever", {"cycles": True}, f"cycles {NOT_A_COUNT} 0, got True"),
+    ("run_forever", {"cycles": 1, "immediately": "no"}, "immediately must be True or False, got 'no'"),
+    ("run_forever", {"cycles": 1, "grace": "x"}, "grace must be a number of seconds, 0 or more; got 'x'"),
+    ("run_cycle", {"trigger": 5}, "trigger must be a string, got 5"),
+]
+
+
+@pytest.mark.parametrize(("method", "options", "message"), WRONG_ARGUMENTS)
+def test_rejects_arguments_of_the_wrong_type_by_name(method, options, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        run(getattr(monitor(), method)(**options))
+
+
+@pytest.mark.parametrize("clock", [datetime.now, lambda: 5, lambda: None, 5])
+def test_rejects_a_clock_without_a_zone_before_a_cycle_begins(clock):
+    world = World()
+    agent = monitor(world, clock=clock)
+    for start in (agent.run_cycle_sync, lambda: run(agent.run_forever(1))):
+        with pytest.raises(ConfigError, match="clock must be a function that returns the time with its zone"):
+            start()
+    assert agent.latest is None
 
 
 @pytest.mark.parametrize("storage", ["process", "given"])

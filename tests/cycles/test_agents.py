@@ -328,6 +328,38 @@ def test_a_cycle_without_its_process_is_shown_as_killed():
     assert run(main()) == ("running", "killed")
 
 
+WRONG_ARGUMENTS = [
+    ("cycle", (1.5,), "name must be a whole number of at least 0, got 1.5"),
+    ("cycle", (None,), "name"),
+    ("cycles", {"before": "x"}, "before"),
+    ("cycles", {"limit": 1.5}, "limit"),
+    ("memory_at", ("x",), "cycle"),
+    ("memory_at", (-1,), "cycle"),
+    ("diff", ("x", 1), "older"),
+    ("diff", (1, None), "newer"),
+    ("trace", ("x",), "number"),
+    ("prune", ("x",), "cycles"),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "message"), WRONG_ARGUMENTS)
+def test_rejects_arguments_of_the_wrong_type_by_name(method, arguments, message):
+    async def main():
+        async with monitor(text=named("typed"), storage=MemoryStore()) as agent:
+            await agent.run_cycle()
+            call = getattr(await Agents().get("typed"), method)
+            await (call(**arguments) if isinstance(arguments, dict) else call(*arguments))
+
+    with pytest.raises(ConfigError, match=rf"^{message}"):
+        run(main())
+
+
+@pytest.mark.parametrize("name", [5, None, ["x"]])
+def test_the_name_of_an_agent_is_text(name):
+    with pytest.raises(ConfigError, match="name must be a non-empty string"):
+        run(Agents().get(name))
+
+
 def test_prune_keeps_the_newest_cycles():
     async def main():
         async with monitor(text=named("pruned"), storage=MemoryStore()) as agent:
@@ -335,7 +367,7 @@ def test_prune_keeps_the_newest_cycles():
                 await agent.run_cycle()
             view = await Agents().get("pruned")
             counts = await view.prune(2)
-            with pytest.raises(ConfigError, match="Expected at least 1 cycle to keep, got 0"):
+            with pytest.raises(ConfigError, match="cycles must be a whole number of at least 1, got 0"):
                 await view.prune(0)
             left = [cycle.number for cycle in await view.cycles()]
             with pytest.raises(ConfigError, match="The memory after cycle 3 is no longer known"):

@@ -14,12 +14,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft import _telemetry
-from redraft._clock import moment_after
+from redraft._clock import moment_after, zoned
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
 from redraft._telemetry import traced
+from redraft._validation import check_count, check_flag, check_text, is_number
 from redraft.cycles.actuate import evaluate, execute
 from redraft.cycles.check import check
 from redraft.cycles.cycle import (
@@ -127,7 +128,7 @@ class CycleAgent:
         self._models: dict[str, ModelChoice] = {**spec.models, **(models or {})}
         self._resolved_models: dict[str | None, ChatModel] = {}
         self._emit: Callable[[CycleEvent], None] = emitter(on_event)
-        self._clock = clock
+        self._clock = zoned(clock)
         check(spec, source, self._functions, self._model_for)
         self._location = locate(spec.name, storage, network)
         self._redact = data_redactor()
@@ -221,6 +222,7 @@ class CycleAgent:
         This process then acts and writes no more, and its next cycle reads the memory again. Raises
         `StoreError` if the memory can't be read for another reason than an outage.
         """
+        check_text("trigger", trigger)
         async with self._sessions.for_cycle() as session:
             await session.begin_cycle()
             try:
@@ -257,6 +259,11 @@ class CycleAgent:
         is abandoned, and resumes at the next start. Raises `ConfigError` if all triggers are manual and
         `cycles` is None.
         """
+        if cycles is not None:
+            check_count("cycles", cycles, 0)
+        check_flag("immediately", immediately)
+        if not is_number(grace) or grace < 0:
+            raise ConfigError(f"grace must be a number of seconds, 0 or more; got {grace!r}.")
         if cycles is None and not immediately and self.is_manual:
             raise ConfigError(
                 f"The agent {self.name!r} has only manual triggers: pass how many `cycles` to run, or add an "

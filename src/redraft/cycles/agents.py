@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redraft._codec import without_tags
 from redraft._hints import keyword_hints
 from redraft._texts import as_text, shortened
-from redraft._validation import nearest
+from redraft._validation import check_count, check_name, nearest
 from redraft.approvals import Approvals
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import (
@@ -94,6 +94,7 @@ class Agents:
 
     async def get(self, name: str) -> AgentHandle:
         """A handle on an agent. Raises `ConfigError` if there is no agent of that name."""
+        check_name("name", name)
         handles = {handle.name: handle for handle in await self.handles()}
         if name not in handles:
             hint = nearest(name, handles) if handles else "no agent has run here yet."
@@ -199,6 +200,9 @@ class AgentHandle:
         A cycle whose record is damaged is included, with the status `damaged`.
         """
         after = None
+        check_count("limit", limit, 0)
+        if before is not None:
+            check_count("before", before, 0)
         if before is not None and (after := await self._record(before)) is None:
             raise ConfigError(
                 f"The agent {self.name!r} has no cycle {before} here, so there are no cycles before it."
@@ -217,6 +221,8 @@ class AgentHandle:
 
     async def cycle(self, name: int | str) -> CycleRecord:
         """A cycle, by its number or its id. Raises `ConfigError` if it is not stored."""
+        if not isinstance(name, str):
+            check_count("name", name, 0)
         record = await self._record(name)
         if record is None:
             raise ConfigError(f"The agent {self.name!r} has no cycle {name} here, or it was deleted.")
@@ -231,6 +237,7 @@ class AgentHandle:
 
     async def trace(self, number: int) -> CycleTrace:
         """The prompts and replies of a cycle that has ended; the newest 100 cycles have them."""
+        check_count("number", number, 0)
         record = await self._store.get(TRACE, trace_key(number))
         if record is not None and not self.location.is_durable:  # durable traces are redacted already
             record = replace(record, data=self._redact(dict(record.data)))
@@ -247,10 +254,13 @@ class AgentHandle:
 
     async def memory_at(self, cycle: int) -> Memory:
         """The memory after a cycle. Raises `ConfigError` if that is too long ago."""
+        check_count("cycle", cycle, 0)
         return memory_at(await self.memory(), await self._cycles_after(cycle), cycle)
 
     async def diff(self, older: int, newer: int) -> tuple[MemoryChange, ...]:
         """The changes of the memory between the ends of two cycles."""
+        check_count("older", older, 0)
+        check_count("newer", newer, 0)
         memory, later_cycles = await self.memory(), await self._cycles_after(min(older, newer))
         return differences(memory_at(memory, later_cycles, older), memory_at(memory, later_cycles, newer))
 
@@ -317,8 +327,7 @@ class AgentHandle:
 
     async def prune(self, cycles: int) -> dict[str, int]:
         """Delete all but the newest `cycles` cycles, and leftover mail; return the numbers of both."""
-        if cycles < 1:
-            raise ConfigError(f"Expected at least 1 cycle to keep, got {cycles}.")
+        check_count("cycles", cycles, 1)
         return await prune(self.location, cycles)
 
     def _redacted(self, cycle: CycleRecord) -> CycleRecord:

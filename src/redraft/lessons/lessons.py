@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redraft._clock import zoned
 from redraft._hints import keyword_hints
 from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
@@ -946,9 +947,7 @@ class Lessons:
         check_count("max_tokens", self.max_tokens, 1)
         for name in ("semantic", "auto", "successes", "decisions", "trusted"):
             check_flag(name, getattr(self, name))
-        now: Any = self.clock() if callable(self.clock) else self.clock
-        if not callable(self.clock) or not isinstance(now, datetime) or now.tzinfo is None:
-            raise ConfigError(f"clock must be a function that returns the time with its zone, got {now!r}.")
+        zoned(self.clock)()
         if self.model is not None:
             model_of(self.model, load_settings())
 
