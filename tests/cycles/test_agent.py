@@ -600,6 +600,18 @@ def test_rejects_a_clock_without_a_zone_before_a_cycle_begins(clock):
     assert agent.latest is None
 
 
+def test_changing_the_cycle_under_way_does_not_change_it():
+    def tamper(event):
+        if agent.latest is not None:
+            agent.latest.derived_data.clear()
+            agent.latest.number = 99
+
+    agent = monitor(on_event=tamper)
+    result = agent.run_cycle_sync()
+    assert (result.number, result.status) == (1, "finished")
+    assert result.state["derivedData"]["execution"]["actions"]
+
+
 @pytest.mark.parametrize("storage", ["process", "given"])
 def test_changing_what_an_agent_returns_does_not_change_its_memory(storage):
     def damage(data):
@@ -612,12 +624,18 @@ def test_changing_what_an_agent_returns_does_not_change_its_memory(storage):
         agent = monitor(storage=None if storage == "process" else MemoryStore(), on_event=hear)
         async with agent:
             first = await agent.run_cycle()
-            before = json.dumps(agent.memory.items)
+            before, record = json.dumps(agent.memory.items), agent.latest
+            damage(agent.latest.derived_data)
+            for change in agent.latest.changes:
+                damage(change.after)
             damage(first.state)
+            first.stages.clear()
             for change in first.changes:
                 damage(change.after)
             damage(agent.memory.items)
             damage((await (await Agents().get("monitor")).memory()).items)
+            assert agent.latest == record
+            assert record.stages
             return before, json.dumps(agent.memory.items), await agent.run_cycle()
 
     def hear(event):

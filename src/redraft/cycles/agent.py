@@ -188,8 +188,8 @@ class CycleAgent:
 
     @property
     def latest(self) -> CycleRecord | None:
-        """The cycle under way, else the last cycle of this process. Its data is not redacted."""
-        return self._record
+        """A copy of the cycle under way, else of the last cycle of this process. Its data is not redacted."""
+        return copied(self._record)
 
     @property
     def is_storage_away(self) -> bool:
@@ -536,8 +536,9 @@ class CycleAgent:
 
     def _result(self, session: Session, cycle: Cycle, record: CycleRecord) -> CycleResult:
         memory = {key: list(session.memory.of(key)) for key in self._keys}
-        # What the caller changes must not change the memory.
-        state, changes = copied((cycle.state.scopes() | {"memory": memory}, record.changes))
+        # What the caller changes must not change the memory or the record.
+        parts = (cycle.state.scopes() | {"memory": memory}, record.changes, record.stages)
+        state, changes, stages = copied(parts)
         return CycleResult(
             record.number,
             record.status,
@@ -545,7 +546,7 @@ class CycleAgent:
             metrics=record.metrics,
             changes=changes,
             usage=record.usage,
-            stages=record.stages,
+            stages=stages,
             trigger=record.trigger,
             error=record.error,
             id=record.id,
