@@ -69,6 +69,7 @@ def stage(name, *substages):
 
 
 ANALYZE = "type: analyze\nname: a\n"
+LEARN_TWO = "type: learn\nname: l\nprompt: '{{ memory.two | json }} {{ memory.one | json }}'"
 PLAN = "type: plan\nname: p\n"
 EXECUTE = "type: execute\nname: e\nconfig:\n  actions:\n"
 LOG = "  - {type: log, name: note, message: hello}\n"
@@ -143,6 +144,7 @@ FILES = {
     "a target outside the memory": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: patterns}"), 8, "reflect", "l", "config.target", "expected a string that matches the pattern"),
     "a name of 201 characters": (stage("reflect", "type: update-state\nname: " + "u" * 201), 6, "reflect", "u" * 201, "name", "expected a string of at most 200 characters, got"),
     "learnings as feedback": (stage("reflect", "type: learn\nname: l\nprompt: x\nconfig: {target: memory.feedbackHistory}"), 8, "reflect", "l", "config.target", "'update-state' itself writes 'memory.feedbackHistory'"),
+    "patterns for one of two keys": (stage("reflect", LEARN_TWO, UPDATE_ONLY), 7, "reflect", "l", "prompt", "it reads 'memory.one' and 'memory.two', and new patterns go to one key only; write which, such as 'target: memory.one', under 'config'"),
     # templates and conditions
     "a template that does not parse": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory. }}'"), 7, "reflect", "l", "prompt", "invalid template"),
     "a template that reaches out": (stage("reflect", "type: learn\nname: l\nprompt: '{{ memory.__class__ }}'"), 7, "reflect", "l", "prompt", "invalid template"),
@@ -275,6 +277,15 @@ def test_all_mistakes_of_a_pass_are_reported_together(name):
         stage(
             "reflect",
             "type: learn\nname: l\nprompt: '{{ memory.own }} {{ agent.name }} {{ cycle }}'",
+            UPDATE_ONLY,
+        ),
+        stage("reflect", LEARN_TWO + "\nconfig: {target: memory.two}", UPDATE_ONLY),
+        stage("reflect", LEARN_TWO.replace("memory.one", "memory.patterns"), UPDATE_ONLY),
+        stage("reflect", LEARN_TWO.replace("prompt: '", "prompt: '{{ memory.patterns }} "), UPDATE_ONLY),
+        stage(
+            "reflect",
+            LEARN_TWO + "\noutputSchema: {properties: {insights: {type: array}}}",
+            "type: learn\nname: m\nprompt: '{{ memory.insights }}'",
             UPDATE_ONLY,
         ),
         stage(

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redraft._texts import listed
 from redraft._validation import is_web_address, nearest
 from redraft.cycles.cycle import DERIVED
 from redraft.cycles.memory import PATTERNS, STANDARD_KEYS
 from redraft.cycles.notices import Notice, Webhook
 from redraft.cycles.records import as_object
-from redraft.cycles.reflect import INSIGHTS
+from redraft.cycles.reflect import INSIGHTS, custom_keys
 from redraft.cycles.spec import (
     MEMORY,
     Analyze,
@@ -36,6 +37,7 @@ from redraft.cycles.spec import (
     WebhookTrigger,
     location_in,
     memory_keys,
+    memory_keys_in,
     substages,
     substages_of,
     texts,
@@ -325,7 +327,12 @@ class _Check:
         """Check that learnings are used: by a later prompt or condition, or by the memory."""
         has_update_state = bool(substages_of(self.spec, UpdateState))
         for number, (_, substage, path) in enumerate(self.parts):
-            if not isinstance(substage, Learn) or self.is_read_after(number):
+            if not isinstance(substage, Learn):
+                continue
+            properties = as_object((substage.output_schema or {}).get("properties"))
+            if has_update_state and not (properties and properties.keys().isdisjoint(LEARNED_KEYS)):
+                self.target(substage, path)
+            if self.is_read_after(number):
                 continue
             if not has_update_state:  # only a warning: an agent may just report its learnings
                 logger.warning(
@@ -335,12 +342,23 @@ class _Check:
                     substage.name,
                 )
                 continue
-            properties = as_object((substage.output_schema or {}).get("properties"))
             used_keys = [*LEARNED_KEYS, *([INSIGHTS] if INSIGHTS in memory_keys(self.spec) else [])]
             if properties and properties.keys().isdisjoint(used_keys):
                 names = list(properties)
                 what = f"'update-state' ignores {', '.join(map(repr, names))}; {nearest(names[0], used_keys)}"
                 self.fail((*path, "outputSchema", "properties"), what)
+
+    def target(self, substage: Learn, path: KeyPath) -> None:
+        """Reject a prompt from which the memory key for its patterns can't be told."""
+        custom = custom_keys(substage)
+        is_clear = substage.config.target is not None or PATTERNS in memory_keys_in(substage.prompt)
+        if len(custom) > 1 and not is_clear:
+            named = listed([repr(f"{MEMORY}{key}") for key in custom])
+            what = (
+                f"it reads {named}, and new patterns go to one key only; write which, such as "
+                f"'target: {MEMORY}{custom[0]}', under 'config'"
+            )
+            self.fail((*path, "prompt"), what)
 
     def is_read_after(self, number: int) -> bool:
         """Whether a later substage reads the learnings."""

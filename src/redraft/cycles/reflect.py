@@ -85,8 +85,13 @@ def target_of(substage: Learn) -> str:
     """
     if substage.config.target is not None:
         return substage.config.target.removeprefix("memory.")
-    custom = [key for key in memory_keys_in(substage.prompt) if key not in (*STANDARD_KEYS, INSIGHTS)]
+    custom = custom_keys(substage)
     return custom[0] if len(custom) == 1 else PATTERNS
+
+
+def custom_keys(substage: Learn) -> list[str]:
+    """The memory keys that the prompt names and that the file itself defines."""
+    return [key for key in memory_keys_in(substage.prompt) if key not in (*STANDARD_KEYS, INSIGHTS)]
 
 
 def _fields(reply: Any) -> dict[str, Any]:
