@@ -76,8 +76,10 @@ def test_the_figures_are_those_of_the_benchmarks():
         assert f"| not stated: {before} | {after} |" in row
 
     plain = benchmarks.text.replace("**", "")
-    assert "\n| resampling, up to three times | 0 | 3.0 |\n| lessons | 18 | 1.1 |\n" in plain
-    assert "| three samples: 0 of 20 | 18 of 20 |" in questions
+    assert "\n| resampling, up to three times | 0 | 3.0 |\n" in plain
+    assert "\n| the loop without lessons, up to three revisions | 13 | 2.4 |\n" in plain
+    assert "\n| lessons, one draft | 18 | 1.1 |\n" in plain
+    assert "| three samples: 0 of 20; revising until it runs: 13 | 18 of 20 |" in questions
     assert re.search(r"^\| replies of a shop[^|]*\| 0 \| 15 \|", plain, re.MULTILINE)
     assert "| no memory: 0 of 20 | 15 of 20 |" in styled
 
