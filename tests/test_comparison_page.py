@@ -1,11 +1,8 @@
 """docs/comparison.md quotes the tables of the benchmarks, which are made from recordings."""
 
-import re
-
 from support.pages import Page
 
 SMALL = "offline-small-qwen2.5-coder-0.5b"
-HUMANEVAL = "offline-humaneval-scoring-qwen2.5-coder-0.5b"
 ARMS = {
     "a single answer": "greedy",
     "a chat that is told what failed": "chat",
@@ -28,12 +25,3 @@ def test_the_comparison_quotes_the_benchmark():
     assert len(rows) == len(ARMS)
     for name, *figures in rows:
         assert tuple(figures) == measured(SMALL)[ARMS[name]]
-
-
-def test_the_figures_of_humaneval_are_those_of_the_benchmark():
-    text = " ".join(Page("docs/comparison.md").text.split())
-    found = re.search(
-        r"solves ([\d.]+) at first, ([\d.]+) with the chat, ([\d.]+) with best of three and ([\d.]+)", text
-    )
-    rows = measured(HUMANEVAL)
-    assert found.groups() == tuple(rows[arm][0] for arm in ("greedy", "chat", "best-of-3", "loop"))

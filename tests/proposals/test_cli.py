@@ -87,17 +87,17 @@ def test_a_task_alone_is_enough_and_checks_that_refuse_good_examples_are_left_ou
 
 
 def test_each_check_is_listed_once_and_sentences_without_a_check_are_named(project):
-    task = "Write a commit message. At most 12 words, e.g. six. Begin with fix: Never use the word 'cheap'."
+    task = "Write a commit message. At most 12 words, e.g. six. Be polite. Never use the word 'cheap'."
     result = redraft("criteria", "--task", task)
     assert result.stdout.count("Has at most 12 words") == 1
     assert result.stdout.count('"cheap"') == 1
     assert result.stderr.splitlines()[:3] == [
         "No check was made of:",
         "  Write a commit message.",
-        "  Begin with fix:",
+        "  Be polite.",
     ]
     found = document(redraft("criteria", "--task", task, "--json"))
-    assert found["without_check"] == ["Write a commit message.", "Begin with fix:"]
+    assert found["without_check"] == ["Write a commit message.", "Be polite."]
     assert redraft("criteria", "--task", "At most 12 words.").stderr == ""
 
 

@@ -64,7 +64,7 @@ class FallbackModel:
                 raise ConfigError(
                     f"FallbackModel takes models, got {model!r}; write ProviderModel({model!r})."
                 )
-            if model is None or isinstance(model, list | tuple):
+            if model is None or isinstance(model, list | tuple):  # pyright: ignore[reportUnnecessaryComparison] (untyped callers)
                 raise ConfigError(f"FallbackModel: each model must be a ChatModel; got {model!r}.")
             check_model("FallbackModel: each model", model)
         names = [name_of_model(model) for model in models]

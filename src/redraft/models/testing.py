@@ -52,7 +52,9 @@ class ScriptedModel:
 
     def __init__(self, replies: Script, *, price: tuple[float, float] | None = None) -> None:
         if isinstance(replies, str | Mapping):
-            raise ConfigError(f"ScriptedModel takes a list of replies or a function, got {repr_of(replies)}.")
+            raise ConfigError(
+                f"ScriptedModel takes a list of replies or a function, got {repr_of(cast('object', replies))}."
+            )
         self.name = type(self).__name__
         self.requests: list[ChatRequest] = []
         self._price = (0.0, 0.0) if price is None else checked_price("price", price)
