@@ -52,9 +52,8 @@ class ScriptedModel:
 
     def __init__(self, replies: Script, *, price: tuple[float, float] | None = None) -> None:
         if isinstance(replies, str | Mapping):
-            raise ConfigError(
-                f"ScriptedModel takes a list of replies or a function, got {repr_of(cast('object', replies))}."
-            )
+            given = repr_of(cast("object", replies))
+            raise ConfigError(f"ScriptedModel takes a list of replies or a function, got {given}.")
         self.name = type(self).__name__
         self.requests: list[ChatRequest] = []
         self._price = (0.0, 0.0) if price is None else checked_price("price", price)
