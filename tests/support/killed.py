@@ -351,7 +351,8 @@ class Cycle(Feature):
                 await agent.run_cycle()
             memory = agent.memory
             actions = [one["action"] for one in memory.of("recentActions")]
-            last = agent.latest
+        # As it is stored: a process that was killed after the last cycle began none.
+        [last] = await AgentHandle(agent._location).cycles(limit=1)
         keys = [{*path.read_text().split()} for path in folder.glob("*.keys")]
         return [
             last.number,
