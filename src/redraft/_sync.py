@@ -42,7 +42,6 @@ def _run(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
-
     outer = asyncio.get_running_loop()
 
     async def main() -> T:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
 
-from redraft._validation import readable
+from redraft._validation import readable, repr_of
 from redraft.types import (
     Choice,
     Conversation,
@@ -54,7 +54,7 @@ def as_text(output: Output, indent: int | None = 2) -> str:
     try:
         return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
     except (TypeError, ValueError):  # keys that are not strings, or a value that contains itself
-        return readable(output, repr)
+        return repr_of(output)
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -151,7 +151,7 @@ def clipped(text: str, most: int) -> str:
 
 def short_repr(value: Any, most: int = LONGEST_REPR) -> str:
     """The `repr` of a value in at most `most` characters, for a message."""
-    text = readable(value, repr)
+    text = repr_of(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

@@ -42,13 +42,13 @@ def readable(value: object, render: Callable[[Any], str] = str) -> str:
         return f"<{type(value).__name__}, whose {render.__name__}() raises {type(error).__name__}>"
 
 
-CRITERION_FUNCTION_NOTE = "The function of the criterion "
-"""Prefix of the note on an exception that a criterion's function raised."""
-
-
 def repr_of(value: object) -> str:
     """The `repr` of a value for a message, also if its class raises an error."""
     return readable(value, repr)
+
+
+CRITERION_FUNCTION_NOTE = "The function of the criterion "
+"""Prefix of the note on an exception that a criterion's function raised."""
 
 
 def named_error(error: BaseException) -> str:

@@ -40,7 +40,7 @@ from redraft._hints import keyword_hints, meant
 from redraft._prompts import advice_text
 from redraft._sync import run_sync
 from redraft._texts import as_text, without_addresses
-from redraft._validation import readable
+from redraft._validation import repr_of
 from redraft._verdicts import OUTPUTS, draft_of
 from redraft.errors import ConfigError
 from redraft.loop.journal import check_keep, journalled_step
@@ -278,7 +278,7 @@ class ReflectedCallable(Generic[P, R]):
         owner = self._fn.__self__ if isinstance(self._fn, MethodType) else None
         if owner is None or type(owner).__repr__ is object.__repr__:
             return ""
-        return sha256(without_addresses(readable(owner, repr)).encode("utf-8", "replace")).hexdigest()[:16]
+        return sha256(without_addresses(repr_of(owner)).encode("utf-8", "replace")).hexdigest()[:16]
 
     def _only_text(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """The only argument of a call, if it is a text; empty for calls with other arguments."""
