@@ -84,7 +84,7 @@ class step_scope:  # noqa: N801 (used like a function)
         step_context.reset(self._outside)
 
 
-async def in_time(effect: Awaitable[R], what: str) -> R:
+async def in_time(effect: Awaitable[R], what: str = "a check") -> R:
     """Await a part of the step under way; raises `UnfinishedError` when the time of the step is spent."""
     budget = step_context.get().budget
     return await (effect if budget is None else budget.in_time(effect, what))

@@ -89,7 +89,7 @@ class _TestsJudge:
                 return unknown(self.criterion, "outside of a run there is no task to write tests for")
             written, usage = await self.write(task_text(run.task), run.run_id)
         try:
-            verdict = await in_time(self.judge(output, written, run), "a check")
+            verdict = await in_time(self.judge(output, written, run))
         except UnfinishedError as error:
             raise add_usage(error, usage) from None
         return replace(verdict, usage=usage, memo=asdict(written))

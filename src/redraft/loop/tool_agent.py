@@ -50,7 +50,15 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 
 from redraft._codec import to_json
 from redraft._prompts import mistake_text
-from redraft._steps import IMAGE_TOKENS, OutgoingCall, estimated_usage, gated, name_of_model, step_context
+from redraft._steps import (
+    IMAGE_TOKENS,
+    OutgoingCall,
+    estimated_usage,
+    gated,
+    in_time,
+    name_of_model,
+    step_context,
+)
 from redraft._texts import as_text, estimate_tokens, short_repr
 from redraft._tokens import ReplyText
 from redraft._validation import named_error
@@ -526,9 +534,9 @@ class AgentSteps:
         """Call a tool and return its result."""
 
         async def carry_out(args: dict[str, Any]) -> ToolOutcome:
-            outcome, within = outcome_of(name, call(args)), step_context.get().budget
+            outcome = outcome_of(name, call(args))
             try:
-                return await (outcome if within is None else within.in_time(outcome))
+                return await in_time(outcome)
             except STEERING:
                 raise
             except Exception as error:
