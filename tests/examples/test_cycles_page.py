@@ -183,7 +183,7 @@ def test_the_source_cannot_write(stock):
 def test_the_agent_for_an_inbox_takes_each_file_once():
     for name in ("new", "done"):
         Path("inbox", name).mkdir()
-    for age, name in ((0, "unfinished.csv"), (60, "b.csv"), (90, "a.csv")):
+    for age, name in ((-3600, "unfinished.csv"), (60, "b.csv"), (90, "a.csv")):
         path = Path("inbox/new", name)
         path.write_text("1\n2\n")
         os.utime(path, (time.time() - age,) * 2)
