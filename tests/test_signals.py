@@ -50,3 +50,24 @@ def test_a_worker_that_ends_leaves_the_signals_of_others():
             await terminate(other.requested)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("own", [signal.SIG_DFL, signal.SIG_IGN, lambda *_: None])
+def test_a_terminal_that_closes_asks_to_stop_unless_the_program_says_otherwise(own):
+    async def main():
+        request = StopRequest()
+        with request.on_signals():
+            taken = signal.getsignal(signal.SIGHUP) is not own
+            if taken:
+                for _ in range(2):  # the kernel and the shell
+                    os.kill(os.getpid(), signal.SIGHUP)
+                    await asyncio.wait_for(request.requested.wait(), 60)
+                    await asyncio.sleep(0.01)
+            return taken, request.requested.is_set(), request.urgent.is_set()
+
+    before = signal.signal(signal.SIGHUP, own)
+    try:
+        assert asyncio.run(main()) == ((True, True, False) if own is signal.SIG_DFL else (False,) * 3)
+        assert signal.getsignal(signal.SIGHUP) is own
+    finally:
+        signal.signal(signal.SIGHUP, before)

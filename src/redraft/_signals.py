@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-STOPPING = (signal.SIGTERM, signal.SIGINT)
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _requests: list[StopRequest] = []
 """The requests of all agents and workers in the event loop; a signal reaches each of them."""
 _previous_handlers: dict[signal.Signals, Any] = {}
@@ -30,15 +30,21 @@ class StopRequest:
 
     @contextmanager
     def on_signals(self) -> Generator[None]:
-        """Escalate at SIGTERM and SIGINT, then restore their handlers; no effect outside the main thread."""
+        """Stop at SIGTERM, SIGINT and SIGHUP, then restore their handlers; no effect outside the main thread.
+
+        A SIGHUP that is ignored, as under nohup, or that the program handles itself, is left alone.
+        """
         if current_thread() is not main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
         if not _requests:
             for number in STOPPING:
-                _previous_handlers[number] = signal.getsignal(number)
-                loop.add_signal_handler(number, _escalate_all)
+                handler = signal.getsignal(number)
+                if number is signal.SIGHUP and handler is not signal.SIG_DFL:
+                    continue
+                _previous_handlers[number] = handler
+                loop.add_signal_handler(number, _stop_all, number)
         _requests.append(self)
         try:
             yield
@@ -48,8 +54,12 @@ class StopRequest:
                 for number, handler in _previous_handlers.items():
                     loop.remove_signal_handler(number)
                     signal.signal(number, handler)
+                _previous_handlers.clear()
 
 
-def _escalate_all() -> None:
+def _stop_all(number: signal.Signals) -> None:
     for request in _requests:
-        request.escalate()
+        if number is signal.SIGHUP:  # when a terminal closes, the kernel and the shell both send it
+            request.requested.set()
+        else:
+            request.escalate()

@@ -254,10 +254,10 @@ class CycleAgent:
 
         A cycle that an earlier process left unfinished is finished first, and uses up no trigger. `Triggers`
         describes when each kind fires; with `immediately`, cycles don't wait for triggers at all. Triggers
-        that fire during a cycle start a single further cycle. Ends after `cycles` cycles, or on SIGTERM or
-        SIGINT: the cycle under way then has `grace` seconds to finish. After that, or on a second signal, it
-        is abandoned, and resumes at the next start. Raises `ConfigError` if all triggers are manual and
-        `cycles` is None.
+        that fire during a cycle start a single further cycle. Ends after `cycles` cycles, or on SIGTERM,
+        SIGINT or SIGHUP: the cycle under way then has `grace` seconds to finish. After that, or on a second
+        signal other than SIGHUP, it is abandoned, and resumes at the next start. Raises `ConfigError` if all
+        triggers are manual and `cycles` is None.
         """
         if cycles is not None:
             check_count("cycles", cycles, 0)

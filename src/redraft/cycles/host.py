@@ -26,7 +26,7 @@ Hook: TypeAlias = tuple[str, str]
 
 @keyword_hints()
 class AgentHost:
-    """Run agents in one process: each on its own triggers, all until SIGTERM or SIGINT.
+    """Run agents in one process: each on its own triggers, all until SIGTERM, SIGINT or SIGHUP.
 
     If an agent fails permanently, for example because another process has taken it over, the other agents go
     on, and `health` reports it. `app` is an ASGI application with the agents' webhooks and `/health`: `run`
