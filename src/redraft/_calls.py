@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import step_context
+from redraft._steps import call_gate, step_context
 from redraft._texts import copy_of, copy_of_evaluation, snapshot, without_addresses
 from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
@@ -287,8 +287,9 @@ def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    if step_context.get().budget is not None:
-        # The executor has few threads: a function without one would hold up what its reservation blocks.
+    if step_context.get().budget is not None or call_gate.get() is not None:
+        # The executor has few threads, which are joined at exit: a function that waits for one would hold up
+        # what its reservation blocks, and a function that hangs would hold up the end of a fleet's worker.
         result = await in_daemon_thread(fn, *args, **kwargs)
     else:
         result = await asyncio.to_thread(_called, fn, *args, **kwargs)

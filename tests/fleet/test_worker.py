@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from threading import current_thread
 
 import pytest
 
@@ -261,6 +262,53 @@ def test_cancelling_a_running_job_keeps_its_finished_steps():
         assert [version.output for version in run.versions] == ["short"]
 
     asyncio.run(main())
+
+
+def test_a_cancelled_job_has_time_to_clean_up():
+    async def main():
+        store, calls = MemoryStore(), []
+
+        async def answer(_request):
+            calls.append("begun")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.6)  # several heartbeats
+                calls.append("cleaned up")
+
+        clerk = writer(store, answer)
+        fleet = fleet_of(store, clerk, pick_up_after=1)
+        async with working(fleet, grace=10):
+            handle = await fleet.submit(clerk, "Write.", run_id="a")
+
+            async def begun():
+                return calls
+
+            await until(begun)
+            await handle.cancel()
+            with pytest.raises(JobError, match="is cancelled"):
+                await handle.result(within=10)
+        assert calls == ["begun", "cleaned up"]
+
+    asyncio.run(main())
+
+
+def test_a_function_that_hangs_does_not_hold_up_the_end_of_a_worker():
+    daemons = []
+
+    def check(_text):
+        daemons.append(current_thread().daemon)  # others are joined when a process exits
+        return True
+
+    async def main():
+        store = MemoryStore()
+        clerk = Agent(ScriptedModel(["Done."]), criteria=[check], keep=store, name="clerk")
+        fleet = fleet_of(store, clerk)
+        await fleet.submit(clerk, "Write.")
+        assert await FleetWorker(fleet).run(until_idle=True) == 1
+
+    asyncio.run(main())
+    assert daemons == [True]
 
 
 def test_stopping_hands_jobs_back_and_another_worker_continues():

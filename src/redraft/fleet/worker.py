@@ -16,7 +16,7 @@ from redraft import _telemetry
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
-from redraft._tasks import end_tasks
+from redraft._tasks import PATIENCE, end_tasks
 from redraft._telemetry import count, traced
 from redraft._validation import check_count, is_number, named_error
 from redraft.errors import (
@@ -83,10 +83,12 @@ class _Running:
     """Whether another worker has claimed the job."""
     is_ending: bool = False
     """Whether the end of the job is being reported."""
+    cancelled_at: float = -PATIENCE
 
     def cancel(self) -> None:
-        """Cancel the job, unless its end is being reported."""
-        if not self.is_ending:
+        """Cancel the job, unless its end is being reported; again only if it had time to clean up."""
+        if not self.is_ending and monotonic() - self.cancelled_at >= PATIENCE:
+            self.cancelled_at = monotonic()
             self.task.cancel()
 
 
@@ -236,8 +238,9 @@ class FleetWorker:
     async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
         """Work until `stop` is called, `jobs` jobs are done, or, with `until_idle`, no job is left.
 
-        Returns the number of ended jobs. SIGTERM and SIGINT call `stop`. A queue that can't be reached is
-        waited for, even at the start. Raises `ConfigError` for a queue that can't be used.
+        Returns the number of ended jobs. SIGTERM and SIGINT call `stop`, and so does the
+        first SIGHUP. A queue that can't be reached is waited for, even at the start. Raises `ConfigError` for
+        a queue that can't be used.
         """
         async with AsyncExitStack() as stack:
             if self._monitor is not None:
@@ -505,10 +508,10 @@ class FleetWorker:
                 continue
             if heartbeat.held.get(run_id) != running.job.claim:
                 running.is_lost = True
-                running.task.cancel()
+                running.cancel()
             elif run_id in heartbeat.cancelling:
                 running.is_cancelled = True
-                running.task.cancel()
+                running.cancel()
             elif running.claim is not None:
                 running.claim.renew()
         await self._return_unknown(heartbeat)
@@ -546,8 +549,8 @@ class FleetWorker:
             )
         stuck = spending.stuck()
         for run_id in stuck & self._stuck:  # stuck since the last heartbeat, so the journal has all replies
-            if (running := self._running.get(run_id)) and not running.is_ending:
-                running.task.cancel()
+            if running := self._running.get(run_id):
+                running.cancel()
         self._stuck = stuck
 
     async def _submit_due(self) -> None:
