@@ -282,8 +282,10 @@ def is_async(fn: Callable[..., Any]) -> bool:
 def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     try:
         return fn(*args, **kwargs)
-    except StopIteration as error:  # a future can't hold it, so the caller would wait forever
-        raise RuntimeError(f"{fn!r} raised StopIteration") from error
+    except (StopIteration, SystemExit) as error:
+        # A future can't hold the first, so the caller would wait forever. The second, which parsers of
+        # arguments raise, would end the event loop and everything else in it.
+        raise RuntimeError(f"{fn!r} raised {named_error(error)}") from error
 
 
 async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

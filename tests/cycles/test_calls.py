@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from redraft._calls import in_daemon_thread
 from redraft._steps import Retry, direct
 from redraft._texts import estimate_tokens
+from redraft._validation import named_error
 from redraft.cycles.agent import SUBSTAGES
 from redraft.cycles.calls import ask_model, call_function, prompt_scopes
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
@@ -335,11 +337,19 @@ def ends():
 
 @pytest.mark.parametrize(
     ("function", "error"),
-    [(raises_stop, RuntimeError), (ends, SystemExit), (lambda: 1 / 0, ZeroDivisionError)],
+    [
+        (raises_stop, "RuntimeError: .*raises_stop .* raised StopIteration"),
+        (ends, "RuntimeError: .*ends .* raised SystemExit: 3"),  # as argparse does
+        (lambda: 1 / 0, "ZeroDivisionError"),
+    ],
 )
-def test_errors_in_a_thread_are_raised(function, error):
-    with pytest.raises(error):
-        asyncio.run(in_daemon_thread(function))
+def test_errors_in_a_thread_are_raised_but_end_no_other_task(function, error):
+    async def main():
+        call = asyncio.ensure_future(in_daemon_thread(function))  # SystemExit in a task ends its loop
+        await asyncio.wait([call])
+        return named_error(call.exception())
+
+    assert re.match(error, asyncio.run(main()))
 
 
 def test_nothing_waits_for_a_function_that_hangs():
