@@ -11,6 +11,7 @@ import pytest
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import JOB, FleetJob, StoreQueue, WorkerCard
 from redraft.stores.sqlite import MemoryStore, SqliteStore
+from redraft.text.characters import visible
 
 
 def memory(_request):
@@ -185,7 +186,10 @@ def test_a_job_handed_back_with_an_error_waits_and_counts_the_try(open_queue):
             assert (there.state, there.tries, there.error) == ("queued", 1, "The provider is down.")
             assert await queue.claim() is None
             await asyncio.sleep(0.4)
-            assert (await queue.claim()).tries == 1
+            again = await queue.claim()
+            assert again.tries == 1
+            await queue.finish(again, "finished")
+            assert (await queue.get("a")).error == ""
 
     asyncio.run(main())
 
@@ -328,7 +332,12 @@ def test_any_text_survives(open_queue, text):
     async def main():
         async with open_queue() as queue:
             await queue.submit(FleetJob("a", "clerk", text))
-            assert (await queue.claim()).task == text
+            for _ in range(2):
+                claimed = await queue.claim()
+                assert claimed.task == text
+                assert await queue.hand_back(claimed, error=text)
+            assert await queue.finish(await queue.claim(), "failed", text)
+            assert visible((await queue.get("a")).error) == visible(text)
 
     asyncio.run(main())
 

@@ -24,6 +24,7 @@ from redraft.fleet.queue import (
 )
 from redraft.redact.log import logger
 from redraft.stores.base import json_text
+from redraft.text.characters import visible
 
 try:
     import procrastinate
@@ -321,8 +322,7 @@ class ProcrastinateQueue:
 
     async def finish(self, job: FleetJob, state: JobState, error: str = "", /) -> bool:
         """End a claimed job; return whether the claim was still valid."""
-        more = {"error": error, "state": state} if error or state == "poisoned" else {}
-        return await self._change_claimed(_FINISH, job, more, status=_STATUS[state].value)
+        return await self._change_claimed(_FINISH, job, error, {"state": state}, status=_STATUS[state].value)
 
     async def hand_back(
         self, job: FleetJob, /, *, delay: float = 0.0, error: str = "", any_version: bool = False
@@ -331,10 +331,11 @@ class ProcrastinateQueue:
         version = "" if any_version else registered(self._card).version
         more: dict[str, Any] = {"version": version}
         if error:
-            more |= {"error": error, "tries": job.tries + 1}
+            more["tries"] = job.tries + 1
         was_valid = await self._change_claimed(
             _HAND_BACK,
             job,
+            error,
             more,
             delay=timedelta(seconds=delay),
             begun_queue=_suffix(version) if version else "",
@@ -572,14 +573,14 @@ class ProcrastinateQueue:
         return [row["queue_name"] for row in rows]
 
     async def _change_claimed(
-        self, statement: str, job: FleetJob, more: Mapping[str, Any], **values: object
+        self, statement: str, job: FleetJob, error: str, more: Mapping[str, Any], **values: object
     ) -> bool:
         rows = await self._run(
             statement,
             run_id=job.run_id,
             attempts=job.claim - 1,
             worker=self._worker,
-            more=Jsonb(dict(more)),
+            more=Jsonb({"error": visible(error), **more}),  # its JSON can't hold every string
             **values,
         )
         return bool(rows)
