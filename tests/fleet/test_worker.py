@@ -352,9 +352,9 @@ def test_a_failure_that_may_pass_is_tried_again(monkeypatch):
         pattern = ReflectionPattern(quality_criteria=[LONG], retry=Retry(1))
         clerk = Agent(ScriptedModel(replies), pattern=pattern, keep=store, name="clerk")
         fleet = fleet_of(store, clerk, tries=4)
-        async with working(fleet):
-            handle = await fleet.submit(clerk, "Write.", run_id="a")
-            assert (await handle.result(within=10)).success
+        handle = await fleet.submit(clerk, "Write.", run_id="a")
+        assert await FleetWorker(fleet).run(until_idle=True) == 1
+        assert (await handle.result(within=10)).success
         assert (await handle.job()).tries == 4
 
     asyncio.run(main())
@@ -568,6 +568,8 @@ def test_programs_submissions_and_options_are_checked():
             with pytest.raises(ConfigError, match=message):
                 wrong()
         fleet = fleet_of(store, clerk)
+        with pytest.raises(ConfigError, match="jobs must be"):
+            await FleetWorker(fleet).run(1.5)
         for arguments, options, message in [
             (("clark", "Write."), {}, "did you mean 'clerk'"),
             ((clerk, {"a": object()}), {}, "must be JSON"),

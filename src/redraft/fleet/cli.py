@@ -76,7 +76,7 @@ async def worker(
             "host.",
         ),
     ] = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when no job is left.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when no job is due.")] = False,
 ) -> None:
     """Run a worker until SIGTERM or Ctrl-C; a second signal stops it immediately.
 

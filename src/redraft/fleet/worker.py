@@ -195,6 +195,8 @@ class FleetWorker:
         self._is_claiming = False
         self._unknown: dict[str, int] = {}
         self._clock_offset = 0.0
+        self._retries_until = 0.0
+        """The end of the longest delay before a job is tried again, by the monotonic clock."""
         self._monitor = None if listen is None else _monitor(self, listen)
         self._gate = FleetGate(fleet.limits, fleet.budget, fleet.store, self.card.name, self._clock)
         self._stuck: frozenset[str] = frozenset()
@@ -236,12 +238,14 @@ class FleetWorker:
         }
 
     async def run(self, jobs: int | None = None, *, until_idle: bool = False) -> int:
-        """Work until `stop` is called, `jobs` jobs are done, or, with `until_idle`, no job is left.
+        """Work until `stop` is called, `jobs` jobs were claimed, or, with `until_idle`, none is due.
 
-        Returns the number of ended jobs. SIGTERM and SIGINT call `stop`, and so does the
-        first SIGHUP. A queue that can't be reached is waited for, even at the start. Raises `ConfigError` for
-        a queue that can't be used.
+        It waits for the jobs that it tries again itself. Returns the number of ended jobs. SIGTERM and SIGINT
+        call `stop`, and so does the first SIGHUP. A queue that can't be reached is waited for, even at the
+        start. Raises `ConfigError` for a queue that can't be used.
         """
+        if jobs is not None:
+            check_count("jobs", jobs, 0)
         async with AsyncExitStack() as stack:
             if self._monitor is not None:
                 await stack.enter_async_context(self._monitor.serving())
@@ -323,7 +327,7 @@ class FleetWorker:
             if job is not None:
                 self._begin(job)
                 begun += 1
-            elif until_idle and not self._running:
+            elif until_idle and not self._running and monotonic() > self._retries_until:
                 return
             else:
                 await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
@@ -386,6 +390,7 @@ class FleetWorker:
             delay = min(FIRST_DELAY * 2 ** min(job.tries, MOST_DOUBLINGS), LONGEST_DELAY)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
             count("redraft.retries", program=job.program)
+            self._retries_until = max(self._retries_until, monotonic() + delay + POLL)
             await self._hand_back(running, delay=delay, error=outcome.error)
             return
         await self._report(running, "failed" if outcome.error else "finished", outcome.error, outcome.reason)
