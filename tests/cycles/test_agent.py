@@ -3,10 +3,12 @@ import json
 import os
 import re
 import signal
+from contextlib import suppress
 from datetime import datetime
 
 import pytest
 
+from redraft._tasks import end_tasks
 from redraft.cycles.agent import CycleAgent
 from redraft.cycles.agents import Agents
 from redraft.cycles.cycle import CycleFinished, CycleStarted, SubstageFinished
@@ -538,6 +540,37 @@ def test_a_signal_finishes_or_abandons_the_cycle(grace, signals, ended):
     before = signal.getsignal(signal.SIGTERM)
     assert run(main()) == (ended, ["finished" if ended else "abandoned"])
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cycle_that_ignores_its_cancellation_holds_up_no_end_and_acts_no_more(monkeypatch):
+    monkeypatch.setattr(end_tasks, "__defaults__", (0.05,))
+    monkeypatch.setattr("redraft._tasks.LAST_PATIENCE", 0.05)
+
+    class Stubborn(World):
+        is_over = asyncio.Event()
+
+        async def look(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not self.is_over.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self.is_over.wait()
+            return {"rate": 9}
+
+    async def main():
+        world, store = Stubborn(), MemoryStore()
+        agent = monitor(world, text=EVERY_20_MS, storage=store)
+        try:
+            async with agent:
+                count = await agent.run_forever(grace=0)
+        finally:
+            world.is_over.set()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5)
+        assert (count, world.levels) == (0, [])
+        world.look = lambda: {"rate": 9}
+        resumed = await monitor(world, text=EVERY_20_MS, storage=store).run_cycle()
+        assert (resumed.number, resumed.status, world.levels) == (1, "finished", [1])
+
+    run(main(), 20)
 
 
 def test_a_signal_between_cycles_ends_the_run():

@@ -576,8 +576,8 @@ class CycleAgent:
                 cycle.result()
                 return True
         finally:
-            if not cycle.done():
-                await end_tasks([cycle])
+            if await end_tasks([cycle]):
+                self._sessions.forget_cycle()
         logger.warning("Stopped the agent %r; its cycle resumes at the next start.", self.name)
         return False
 

@@ -69,8 +69,8 @@ class Lease:
     Each holder has a `generation`, which is 1 higher than that of the previous holder (0: not acquired). A
     process may be paused for longer than the lease is valid, while another process takes over and perhaps
     even ends. So `check` precedes each effect, and `write` writes only while the stored generation is this
-    one. A lease that is `lost` is never acquired again, since the data of its process is stale: make another,
-    and read everything again.
+    one. A lease that is released or `lost` is never acquired again, since the data of its process is stale:
+    make another, and read everything again.
     """
 
     def __init__(self, store: Store, agent: str, *, duration: float | None = None) -> None:
@@ -94,7 +94,7 @@ class Lease:
         reached.
         """
         async with self._lock:
-            if self.generation:
+            if self._renewed_at is not None:
                 self.raise_if_lost()
             self._tried_at = began_at = _Moment.now()
             try:
@@ -163,6 +163,8 @@ class Lease:
             self.generation, self._stored = 0, None
             _released.add(self._id)
         finally:
+            # A cycle that ignores its cancellation may still go on.
+            self.lost = self.lost or LeaseError(f"The agent {self._agent!r} has been closed.")
             await end_tasks([renewing])
 
     async def _free(self, record: Record) -> None:

@@ -79,6 +79,10 @@ class SessionManager:
         self._cycle_lock = self._lifetime_lock = asyncio.Lock()
         self._life: AsyncGenerator[Session] | None = None
 
+    def forget_cycle(self) -> None:
+        """Close without waiting for the current cycle, which ignores its cancellation."""
+        self._cycle_lock = asyncio.Lock()
+
     @asynccontextmanager
     async def for_cycle(self) -> AsyncGenerator[Session]:
         """Yield the session to one cycle at a time.
