@@ -232,9 +232,8 @@ class JobHandle:
                 await asyncio.sleep(wait)
                 wait = min(wait * 1.5, LONGEST_POLL)
         if job.state != "finished":
-            raise JobError(
-                f"The job {self.run_id!r} is {job.state}: {job.error or 'no reason known'}", state=job.state
-            )
+            reason = f": {job.error}" if job.error else "."  # a cancelled job has none
+            raise JobError(f"The job {self.run_id!r} is {job.state}{reason}", state=job.state)
         return await self.fleet.programs[job.program].result(self.run_id, self.fleet.store)
 
     async def stream(self) -> AsyncGenerator[Event]:
