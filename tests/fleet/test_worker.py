@@ -311,6 +311,26 @@ def test_a_function_that_hangs_does_not_hold_up_the_end_of_a_worker():
     assert daemons == [True]
 
 
+def test_the_second_stop_waits_for_no_claim():
+    async def main():
+        asked = asyncio.Event()
+
+        class Silent(StoreQueue):
+            async def claim(self, **_):
+                asked.set()
+                await asyncio.Event().wait()
+
+        store = MemoryStore()
+        worker = FleetWorker(Fleet([writer(store, three_words)], store=store, queue=Silent(store)))
+        task = asyncio.create_task(worker.run())
+        await asyncio.wait_for(asked.wait(), 20)
+        worker.stop()
+        worker.stop()
+        assert await asyncio.wait_for(task, 20) == 0
+
+    asyncio.run(main())
+
+
 def test_stopping_hands_jobs_back_and_another_worker_continues():
     async def main():
         store = MemoryStore()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from redraft.stores.worker import LARGEST_BATCH, Doorbell, Worker, doorbell_of
+from redraft.terminal import commands
 
 
 class Session:
@@ -139,6 +140,22 @@ def test_a_closed_loop_is_ignored(worker, log, gate):
     gate.set()
     assert asyncio.run(worker.do(lambda _: 1)) == 1
     assert "done" in log
+
+
+def test_a_command_ends_though_its_store_does_not_answer(worker, gate, monkeypatch):
+    monkeypatch.setattr(commands, "CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr("redraft.stores.location.close_project_store", worker.stop)
+    opening = threading.Timer(5, gate.set)  # so that a failing test ends, too
+    opening.start()
+
+    async def main():
+        asyncio.create_task(worker.do(lambda _: None))  # noqa: RUF006 (nothing waits for it)
+        await asyncio.sleep(0)
+        return 7
+
+    assert commands.run_async(main()) == 7
+    assert not gate.is_set()
+    opening.cancel()
 
 
 def test_stopping_finishes_pending_requests(worker, log, gate):

@@ -316,7 +316,7 @@ class FleetWorker:
                 continue
             try:
                 self._is_claiming = True
-                job = await self._queue.claim(any_version=self._any_version)
+                job = await self._claimed()
                 self._reached()
             except StoreError as error:
                 self._unreachable(error)
@@ -331,6 +331,15 @@ class FleetWorker:
                 return
             else:
                 await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
+
+    async def _claimed(self) -> FleetJob | None:
+        """Claim a job; None if there is none, or if the worker stops immediately and the queue is silent."""
+        claiming = asyncio.ensure_future(self._queue.claim(any_version=self._any_version))
+        try:
+            await _first_of(asyncio.wait([claiming]), self._stop.urgent.wait())
+        finally:
+            await end_tasks([claiming], within=1.0)
+        return claiming.result() if claiming.done() and not claiming.cancelled() else None
 
     async def _finish_running(self) -> None:
         """Wait for the jobs under way, for at most `grace` seconds, and hand back the others."""

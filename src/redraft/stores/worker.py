@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
+from redraft._calls import in_daemon_thread
 from redraft.errors import StoreError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Worker:
     async def stop(self) -> None:
         """Finish all jobs and close the session; another job starts a new thread."""
         if (thread := self.dismiss()) is not None:
-            await asyncio.to_thread(thread.join)
+            await in_daemon_thread(thread.join)  # a database that is silent must not hold up the exit
 
     def dismiss(self) -> Thread | None:
         """Tell the thread to end once all jobs are done; return it, if there is one."""
