@@ -462,6 +462,62 @@ def test_invalid_arguments_are_refused(tmp_path, choices, says):
         Lessons(**({"path": tmp_path} | choices))
 
 
+# --- names that a run's own criteria require ---------------------------------------------------------------
+
+SIGNED = "Team Anna Berg"
+SIGNING = REPLY | {
+    "why": "The ending was not known.",
+    "do_differently": 'End each mail with "Team [withheld: name]".',
+    "rule": "IF you write a mail THEN end it with its signature.",
+    "systemic": True,
+    "principle": 'IF you sign a mail THEN end it with "Team [withheld: name]".',
+}
+
+
+@pytest.mark.parametrize("revisions", [0, 1])
+def test_a_name_that_a_criterion_requires_is_withheld_only_in_the_lesson(tmp_path, revisions):
+    prompts = []
+
+    def answer(request):
+        if request.schema is not None:
+            return SIGNING
+        prompts.append(request.messages[-1].content)
+        return "Dear all, we open. Team Carl"
+
+    ending = QualityCriterion("ending", evaluator="regex", evaluator_config={"pattern": f"{SIGNED}$"})
+
+    @in_lessons(tmp_path, model=ScriptedModel(answer))
+    async def _(lessons):
+        agent = Agent(ScriptedModel(answer), criteria=[ending], max_iterations=revisions, lessons=lessons)
+        await agent.run("Write a mail about tents.")
+        prompts.clear()
+        await agent.run("Write a mail about boats.")
+        [lesson] = await lessons.find()
+        assert "Team [withheld: name]" in lesson.content.do_differently
+        said = "\n".join(prompts)
+        assert f'sign a mail THEN end it with "{SIGNED}".' in said
+        assert "withheld" not in said
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        (PlainTask("Write a mail for Ada.", "It ends with Team Anna Berg."), "ends with Team Anna Berg"),
+        ("Write a mail that ends with Team Anna Berg", "ends with Team Anna Berg"),
+        ("Write another mail that ends with Team Carl Vogt", "ends with Team [withheld: name]"),
+    ],
+)
+def test_a_name_in_a_task_is_told_with_the_lessons_of_that_task(tmp_path, task, told):
+    @in_lessons(tmp_path)
+    async def _(lessons):
+        taught = "Write a mail that ends with Team Anna Berg"
+        await lessons.record(
+            replace(FAILURE, do_differently="Check that it ends with Team Anna Berg"), taught
+        )
+        [advice, _] = await lessons.recall(task)
+        assert f"Do differently: Check that it {told}" in advice.text
+
+
 # --- trust -------------------------------------------------------------------------------------------------
 
 

@@ -237,6 +237,21 @@ def test_the_rule_and_the_playbook_of_an_untrusted_lesson_are_no_more_trusted(tm
     asyncio.run(main())
 
 
+def test_an_untrusted_rule_is_recognised_with_a_name_that_the_run_requires(tmp_path):
+    named = SYSTEMIC | {"principle": "IF http_get answers E4031 THEN tell Team [withheld: name] of it."}
+
+    async def main():
+        async with learning(tmp_path, model=writer(named)) as lessons:
+            learned = await lessons.reflect_on(FROM_A_TOOL)
+            await lessons.release(learned.id, "It helped.")
+            task = replace(TASK, expected_output="You must tell Team Anna Berg of it.")
+            told = [item for item in await lessons.recall(task) if "rules" in item.source]
+            assert "THEN tell Team Anna Berg of it." in told[0].text
+            assert lessons._guidance.untrusted(TASK.task_type, told) == learned.id
+
+    asyncio.run(main())
+
+
 def test_there_are_forty_attacks_in_different_words():
     assert len({words for _, _, words in ATTACKS}) == len(ATTACKS) == 40
     for _, said, words in ATTACKS:

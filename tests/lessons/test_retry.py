@@ -71,6 +71,18 @@ def test_each_attempt_gets_the_earlier_errors_and_lessons(fails):
     assert lessons.released == [(f"a/{n}", f"{last} {n}") for n in range(1, fails + 1)]
 
 
+def test_the_next_attempt_reads_the_name_that_its_task_requires():
+    async def reflect_on(outcome):
+        return lesson(replace(FAILURE, do_differently="Sign it as the team of [withheld: name]."))
+
+    fn, seen = flaky(1)
+    lessons = Learning()
+    lessons.reflect_on = reflect_on
+    task = "Write a mail, and sign as the team of Anna Berg."
+    run_sync(retry_with_lessons(fn, task, lessons=lessons))
+    assert "do differently? Sign it as the team of Anna Berg." in seen[-1]
+
+
 def test_a_lesson_learned_twice_is_shown_once():
     fn, seen = flaky(3)
     lessons = Learning()

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from redraft.lessons.lesson import checked_lesson, violations_in
-from redraft.memory.safety import violation
+from redraft.memory.safety import restorer, violation
 from support.lessons import CONTENTS, DECISION, FAILURE, lesson
 
 HARMFUL = [
@@ -118,3 +118,32 @@ def test_a_name_in_one_field_of_a_lesson_is_withheld_in_all():
     )
     assert "Mbeki" not in repr(clean)
     assert clean.content.decision == "Put [withheld: name]'s plans in a folder."
+
+
+SIGNATURE = 'The mail must end with "Team Anna Berg".'
+RESTORED = [
+    # the texts of a prompt, a remembered text, what a run is told
+    ([SIGNATURE], 'End each mail with "Team [withheld: name]".', 'End each mail with "Team Anna Berg".'),
+    ([SIGNATURE, SIGNATURE], "It ends with Team [withheld: name].", "It ends with Team Anna Berg."),
+    (
+        ["Write to Anna Berg. Sign as the team of Carl Vogt."],
+        "Ask [withheld: name] first, and sign as the team of [withheld: name].",
+        "Ask [withheld: name] first, and sign as the team of Carl Vogt.",
+    ),
+    (["Mails to Anna Berg."], "[withheld: name] wrote to [withheld: name].", None),
+    (["The name of Anna Berg."], "It is of the [withheld: name].", None),
+    (['Must name "Anna Berg".', 'Must name "Carl Vogt".'], 'It must name "[withheld: name]".', None),
+    (["The owner is Anna Berg."], "The owner is [withheld: email address].", None),
+    (["Log in with password=Tr0ub4dor-3x."], "Log in with password=[withheld: password].", None),
+    (
+        ["\u90ae\u4ef6\u5fc5\u987b\u4ee5\u300c\u738b\u5c0f\u660e\u5148\u751f\u300d\u7ed3\u5c3e\u3002"],
+        "\u5fc5\u987b\u4ee5\u300c[withheld: name]\u5148\u751f\u300d\u7ed3\u5c3e",
+        "\u5fc5\u987b\u4ee5\u300c\u738b\u5c0f\u660e\u5148\u751f\u300d\u7ed3\u5c3e",
+    ),
+    ([], "Sign as the team of [withheld: name].", None),
+]
+
+
+@pytest.mark.parametrize(("sources", "text", "told"), RESTORED)
+def test_what_a_prompt_says_is_not_withheld_from_memory_in_it(sources, text, told):
+    assert restorer(*sources)(text) == (told or text)

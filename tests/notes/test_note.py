@@ -55,6 +55,19 @@ def prompt(reflection, task=TASK, inputs=None):
     return prompt_of(asked, [Advice(block, "notes", is_note=True)])
 
 
+def test_a_note_says_the_names_of_its_task_and_of_its_requirements():
+    task = PlainTask("Write {what}, signed by Anna Berg.", "It names the owner Carl Vogt.")
+    note = TaskReflection(
+        "Write {what}, signed by [withheld: name].",
+        "It names the owner [withheld: name].",
+        ("[withheld: name] asked.", "f(1) must return [withheld: name]."),
+    )
+    block = note_block(note, task, {"what": "a mail"}, ["f(1) must return Anna Lenk."])
+    assert "Write a mail, signed by Anna Berg." in block
+    assert "It names the owner Carl Vogt." in block
+    assert "- [withheld: name] asked.\n- f(1) must return Anna Lenk." in block
+
+
 def test_the_prompt_is_as_documented():
     reflection = TaskReflection(
         "Research {topic}; name at least three sources.",

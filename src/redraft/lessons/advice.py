@@ -13,12 +13,13 @@ from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
 from redraft.lessons.facts import fact_line, is_lack, is_stated, runs_behind
 from redraft.lessons.lesson import Content, CorrectedAnswer, Fact, LessonKind, is_empty
+from redraft.redact.data import redact_object
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
 from redraft.types import Advice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from redraft.lessons.index import LessonMatch
     from redraft.lessons.lesson import Lesson
@@ -184,6 +185,13 @@ def _runs_explained_by(facts: Sequence[Advice], lessons: Sequence[LessonMatch]) 
         and not is_lack(match.lesson.content.statement)
         for run in runs_behind(match.lesson)
     }
+
+
+def restored_match(match: LessonMatch, restore: Callable[[str], str]) -> LessonMatch:
+    """A lesson with what this run's prompt says in full, where memory withholds it (see `restorer`)."""
+    lesson = match.lesson
+    content = redact_object(lesson.content, restore)
+    return replace(match, lesson=replace(lesson, content=content, summary=restore(lesson.summary)))
 
 
 def advice_on_mistake(lessons: Sequence[LessonMatch], stated: Sequence[str], max_tokens: int) -> list[Advice]:

@@ -14,6 +14,7 @@ from redraft.lessons.folder import LessonFolder, folder_name
 from redraft.lessons.playbooks import Playbook, Playbooks
 from redraft.lessons.rules import Rule, Rules, key_of
 from redraft.lessons.writer import Replay
+from redraft.redact.kinds import MARK
 from redraft.redact.log import logger
 from redraft.stores.base import Record, Store, intact
 
@@ -113,8 +114,11 @@ class Guidance:
         rules = [piece.text for piece in advice if piece.source == f"{self._folder}/{RULES}"]
         sources = {piece.source for piece in advice}
         try:
+            # What its mark withholds may be in the advice.
             taught = [
-                rule.source for rule in self._rules.active() if any(rule.text in text for text in rules)
+                rule.source
+                for rule in self._rules.active()
+                if any(all(part in text for part in MARK.split(rule.text)) for text in rules)
             ]
         except LessonFileError:
             taught = []

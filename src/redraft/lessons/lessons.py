@@ -19,7 +19,7 @@ from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.evaluate.requirements import requirements_of
-from redraft.lessons.advice import advice_of, advice_on_mistake
+from redraft.lessons.advice import advice_of, advice_on_mistake, restored_match
 from redraft.lessons.documents import documents_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.facts import FactFinding, file_findings, findings_in
@@ -56,9 +56,10 @@ from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
 from redraft.lessons.recurrence import CANDIDATES, matching_lessons, query_of
 from redraft.lessons.writer import LessonReflection, repeated_source, write_reflection
-from redraft.memory.safety import LONGEST, Cleaner
+from redraft.memory.safety import LONGEST, Cleaner, restorer
 from redraft.models.names import model_of
 from redraft.protocols import ChatModel, Embedder, Mistake, ModelChoice
+from redraft.redact.data import redact_object
 from redraft.redact.log import logger
 from redraft.settings import NO_EMBEDDER, load_settings
 from redraft.stores.base import Store
@@ -196,8 +197,8 @@ class Lessons:
         other.checked = frozenset(filter(required.get, required)) if in_prompt else frozenset()
         requirements = [requirement for own in required.values() for requirement in own]
         stated = [requirement for requirement in requirements if in_prompt and not requirement.is_test]
-        other.requirements = tuple(as_stored(each.text) for each in requirements if each not in stated)
-        other.stated = tuple(as_stored(each.text) for each in stated)
+        other.requirements = tuple(each.text for each in requirements if each not in stated)
+        other.stated = tuple(each.text for each in stated)
         return other
 
     # --- before a run --------------------------------------------------------------------------------------
@@ -230,19 +231,30 @@ class Lessons:
         # Whatever the words of the task: it says "orders" where the table is `t_ord`.
         facts += await self._index.search(self._query(task, k=FACTS_RECALLED, kinds=("fact",), untyped=True))
         own_rules, rules = await asyncio.to_thread(self._rules)
-        return advice_of(
-            self._folder_name,
-            self.max_tokens,
-            lessons=[*facts, *lessons],
-            rules=rules,
-            own_rules=own_rules,
-            playbooks=await asyncio.to_thread(self._guidance.playbooks, task.task_type),
-            requirements=self.requirements,
-            stated=self.stated,
-            task=_excerpt(Cleaner().redact(task.description))
-            if facts or self.requirements or self.stated
-            else "",
-        )
+        playbooks = await asyncio.to_thread(self._guidance.playbooks, task.task_type)
+
+        def advise() -> list[Advice]:
+            excerpt = _excerpt(Cleaner().redact(task.description)) if facts or lessons else ""
+            required = (*self.requirements, *self.stated, task.expected_output)
+            restore = restorer(*required)
+            # What another task taught about a person need not be true of the person in this task.
+            restore_own = restorer(*required, task.description)
+            return advice_of(
+                self._folder_name,
+                self.max_tokens,
+                lessons=[
+                    restored_match(match, restore_own if match.lesson.task == excerpt else restore)
+                    for match in (*facts, *lessons)
+                ],
+                rules=redact_object(rules, restore),
+                own_rules=redact_object(own_rules, restore),
+                playbooks=redact_object(playbooks, restore),
+                requirements=self.requirements,
+                stated=self.stated,
+                task=excerpt,
+            )
+
+        return await asyncio.to_thread(advise)
 
     async def search(
         self,
@@ -261,7 +273,9 @@ class Lessons:
         await self._backlog.catch_up(agent)
         counters = await self._impact.all_counters()
         return await self._index.search(
-            self._query(task, agent=agent, error=error, k=k, kinds=kinds, requirements=self.requirements),
+            self._query(
+                task, agent=agent, error=error, k=k, kinds=kinds, requirements=self._stored_requirements
+            ),
             {lesson_id: each.effect for lesson_id, each in counters.items() if each.effect},
         )
 
@@ -273,13 +287,21 @@ class Lessons:
         sentences that are in the prompt already (`stated`), in at most `MISTAKE_TOKENS` tokens. A quarantined
         lesson matches only the task that taught it.
         """
-        agent = None if self.semantic else self.agent
-        candidates = await self._index.search(query_of(mistake, agent, self.clock()), by_words=True)
-        quarantined = await self._quarantined_of(_as_task(task), CANDIDATES)
-        matching = await asyncio.to_thread(matching_lessons, mistake, [*quarantined, *candidates])
-        return advice_on_mistake(
-            matching, (*mistake.stated, *mistake.errors), min(self.max_tokens, MISTAKE_TOKENS)
-        )
+        agent, task = None if self.semantic else self.agent, _as_task(task)
+        stored = replace(mistake, requirements=tuple(map(as_stored, mistake.requirements)))
+        candidates = await self._index.search(query_of(stored, agent, self.clock()), by_words=True)
+        quarantined = await self._quarantined_of(task, CANDIDATES)
+
+        def advise() -> list[Advice]:
+            restore = restorer(*mistake.requirements, *mistake.errors, task.expected_output)
+            matching = [
+                restored_match(match, restore)
+                for match in matching_lessons(stored, [*quarantined, *candidates])
+            ]
+            stated = (*mistake.stated, *mistake.errors)
+            return advice_on_mistake(matching, stated, min(self.max_tokens, MISTAKE_TOKENS))
+
+        return await asyncio.to_thread(advise)
 
     # --- after a run ---------------------------------------------------------------------------------------
 
@@ -638,13 +660,17 @@ class Lessons:
 
     async def _on_trial(self, task: PlainTask) -> LessonMatch | None:
         """The quarantined lesson to be tried in a run of a task, in at most one run of four."""
-        query = self._query(task, k=1, status=QUARANTINED, requirements=self.requirements)
+        query = self._query(task, k=1, status=QUARANTINED, requirements=self._stored_requirements)
         for candidate in await self._index.search(query):
             if candidate.lesson.check not in self.checked and await self._impact.takes_trial(task.task_type):
                 return replace(
                     candidate, reason=f"{candidate.reason}; on trial: {_doubt_of(candidate.lesson)}"
                 )
         return None
+
+    @property
+    def _stored_requirements(self) -> tuple[str, ...]:
+        return tuple(map(as_stored, self.requirements))
 
     def _query(self, task: PlainTask, **options: Any) -> LessonQuery:
         """A query for lessons on a task, by default of this agent."""
@@ -717,7 +743,7 @@ class Lessons:
         """
 
         def save() -> list[tuple[Lesson, bool]]:
-            stated = (*self.requirements, *self.stated)
+            stated = tuple(map(as_stored, (*self.requirements, *self.stated)))
             new = findings_in(outcome, stated) if findings is None else findings
             if not new:
                 return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from redraft.errors import ConfigError, EscalationError, ModelError
 from redraft.evaluate.requirements import missed_requirements
 from redraft.lessons.lesson import Content, Lesson, headings_of, is_empty
 from redraft.lessons.outcome import Outcome, issue_lines, outcome_of, score_of
+from redraft.memory.safety import restorer
 from redraft.protocols import FRESH_TEMPERATURE, Mistake, MistakeAdvisor
 from redraft.redact.log import logger
 from redraft.text.characters import without_middle
@@ -260,7 +262,9 @@ class _Chain:
 
     async def feedback(self) -> str:
         """The failures and lessons of this chain, and earlier lessons on the same failure."""
-        feedback, last = feedback_on(self.attempts), self.attempts[-1]
+        task, last = self.task.plain(), self.attempts[-1]
+        said = (task.description, task.expected_output, *(attempt.problem for attempt in self.attempts))
+        feedback = await asyncio.to_thread(lambda: restorer(*said)(feedback_on(self.attempts)))
         if not isinstance(self.lessons, MistakeAdvisor):
             return feedback
         # The chain's lessons are in the feedback, and a run receives the same advice at its start as before.
@@ -269,7 +273,7 @@ class _Chain:
             piece.source for piece in (last.result.advice if last.result else ()) if not piece.after
         )
         try:
-            advice = await self.lessons.advise_on(self.task.plain(), last.mistake(feedback))
+            advice = await self.lessons.advise_on(task, last.mistake(feedback))
         except Exception as error:  # noqa: BLE001 (the next attempt gets the feedback alone)
             logger.warning("No lesson on what failed was found: %s: %s", type(error).__name__, error)
             return feedback

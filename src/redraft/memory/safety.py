@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
+from redraft._words import words_of
 from redraft.redact.engine import has_any
+from redraft.redact.kinds import MARK, Kind, mark
 from redraft.text.characters import without_invisible, without_middle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from redraft.redact import Redactor  # noqa: TC004 (for type checkers: it takes long to load)
 
@@ -91,6 +95,79 @@ class Cleaner:
         allowed = "\n".join(WITHHELD if violation(line[:LONGEST]) else line for line in lines)
         bounded = without_middle(allowed, LONGEST - CUT_NOTICE)
         return WITHHELD if not bounded or self.refusal(bounded) else bounded
+
+
+# --- what a run's own prompt says in full -----------------------------------------------------------------
+
+_SECRET_KINDS = frozenset(tuple(Kind)[: tuple(Kind).index(Kind.ENCODED) + 1]) | {Kind.UNCLEAN}
+_FEWEST_NEIGHBORS, _MOST_NEIGHBORS, _NEAR = 2, 8, 200
+"""Words around a mark: those that a source must share, those that are compared, and their characters."""
+_TELLING = 4
+"""Letters that at least one of these words needs, unless it is not ASCII: "of the" stands anywhere."""
+
+
+def restorer(*sources: str) -> Callable[[str], str]:
+    """A function that replaces the marks in remembered text by what `sources` say between the same words.
+
+    The sources are texts of the prompt of this run, such as its criteria: a lesson that ends a mail with
+    "Team [withheld: name]" would teach the wrong text. Secrets stay withheld, and so does whatever the words
+    around it do not identify.
+    """
+
+    @cache
+    def originals() -> list[_Original]:
+        text = without_invisible("\n\n".join(sources))
+        return [
+            _Original(mark(kind), text[start:end], *_neighbors(text, start, end))
+            for start, end, kind in memory_redactor().findings(text)
+            if kind not in _SECRET_KINDS
+        ]
+
+    def restore(text: str) -> str:
+        done, last = "", 0
+        for match in MARK.finditer(text):
+            done += text[last : match.start()]
+            before, after = _neighbors(f"{done}{text[match.start() :]}", len(done), len(done) + len(match[0]))
+            shared = [
+                (original.shared_words(before, after), original.text)
+                for original in originals()
+                if original.mark == match[0]
+            ]
+            most = max((count for count, _ in shared), default=0)
+            best = {said for count, said in shared if count == most > 0}
+            done += best.pop() if len(best) == 1 else match[0]
+            last = match.end()
+        return done + text[last:]
+
+    return restore
+
+
+class _Original(NamedTuple):
+    """A text that memory withholds, with the words around it."""
+
+    mark: str
+    text: str
+    before: list[str]
+    """From the nearest to the furthest, like `after`."""
+    after: list[str]
+
+    def shared_words(self, before: list[str], after: list[str]) -> int:
+        """How many adjacent words are the same as here; 0 if they are too few, or say too little."""
+        shared = [*_shared(self.before, before), *_shared(self.after, after)]
+        is_telling = any(len(word) >= _TELLING or not word.isascii() for word in shared)
+        return len(shared) if is_telling and len(shared) >= _FEWEST_NEIGHBORS else 0
+
+
+def _neighbors(text: str, start: int, end: int) -> tuple[list[str], list[str]]:
+    """The words of the same paragraph before and after a span, each from the nearest on."""
+    before = words_of(text[max(0, start - _NEAR) : start].rpartition("\n\n")[2])
+    after = words_of(text[end : end + _NEAR].partition("\n\n")[0])
+    return before[: -_MOST_NEIGHBORS - 1 : -1], after[:_MOST_NEIGHBORS]
+
+
+def _shared(words: Sequence[str], others: Sequence[str]) -> list[str]:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False))
+    return [word for word, _ in pairs]
 
 
 # The patterns of published attacks on agents' memories, and content that a person has to vouch for.

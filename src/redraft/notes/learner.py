@@ -17,6 +17,7 @@ from redraft._texts import estimate_tokens
 from redraft._validation import named_error
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.evaluate.criteria import criteria_of
+from redraft.evaluate.requirements import requirements_of
 from redraft.loop.journal import Journalled
 from redraft.models.metered import MeteredModel
 from redraft.models.names import model_of
@@ -213,7 +214,8 @@ class Learner:
         if note is None:
             why = "a control run of the trial: no note"
             return InjectedNote(arm, in_force=current.version, why=why, line=line)
-        text = note_block(note.reflection, self.task.plain(), inputs)
+        required = [each.text for criterion in self.criteria for each in requirements_of(criterion)]
+        text = note_block(note.reflection, self.task.plain(), inputs, required)
         version = note.version if self.notebook.keeps_revisions else None
         return InjectedNote(arm, version, current.version, text, estimate_tokens(text), why, line=line)
 

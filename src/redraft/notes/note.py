@@ -13,6 +13,7 @@ from redraft._hints import keyword_hints
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import check_count, check_text
 from redraft.errors import ConfigError
+from redraft.memory.safety import restorer
 from redraft.text.characters import without_invisible
 from redraft.types import frozen_list
 
@@ -324,12 +325,15 @@ _LEADING_RULES = re.compile(rf"\A[{_SIGNS}\s]*(?:\n|\Z)")
 _INDENT = "    "
 
 
-def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str, Any]) -> str:
+def note_block(
+    reflection: TaskReflection, task: PlainTask, inputs: Mapping[str, Any], requirements: Iterable[str] = ()
+) -> str:
     """Render the note that precedes `task`, from its heading to the closing `---`.
 
-    `task` is the definition as written; placeholders in the refined texts are filled from `inputs`. Text that
-    would end the block or begin a section (a heading, a rule, a fence) is indented by four spaces, also in
-    the values of inputs.
+    `task` is the definition as written; placeholders in the refined texts are filled from `inputs`. What the
+    note withholds is put back where the definition or the `requirements` say it. Text that would end the
+    block or begin a section (a heading, a rule, a fence) is indented by four spaces, also in the values of
+    inputs.
     """
     texts = (
         ("Refined Instructions", reflection.refined_description, task.description),
@@ -342,7 +346,8 @@ def note_block(reflection: TaskReflection, task: PlainTask, inputs: Mapping[str,
     ]
     lists = (("Observations", reflection.observations), ("Suggestions", reflection.suggestions))
     parts += [f"### {heading}\n{listed}" for heading, items in lists if (listed := _listed(items))]
-    return "\n\n".join([_LEAD, *parts, _END])
+    restore = restorer(task.description, task.expected_output, *requirements)
+    return restore("\n\n".join([_LEAD, *parts, _END]))
 
 
 def size_of(reflection: TaskReflection, task: PlainTask) -> int:

@@ -14,6 +14,7 @@ from redraft._texts import as_text, counted, estimate_tokens, shortened
 from redraft._validation import only
 from redraft.errors import ConfigError
 from redraft.memory.effects import LATEST, payoff_of
+from redraft.memory.safety import restorer
 from redraft.notes.checklist import CheckReflectionStrategy, has_checks
 from redraft.notes.learner import IN_FORCE, AcceptedRun, InjectedNote, Learner
 from redraft.notes.note import Note, NotedTask, NoteUse, note_block, size_of
@@ -118,11 +119,13 @@ class Notes:
         plain = PlainTask(noted.description, noted.expected_output)
         if size_of(note.reflection, plain) == 0:
             return ()
-        text = note_block(note.reflection, plain, {})
+        # The caller has the task itself, and its words are not withheld from the note.
+        restore = restorer(plain.description, plain.expected_output)
+        text = restore(self._redacted(note_block(note.reflection, plain, {})))
         note_in_force = InjectedNote(
             "note", note.version, note.version, text, estimate_tokens(text), IN_FORCE
         )
-        return self._redacted(note_in_force.advice())
+        return note_in_force.advice()
 
     async def last_writer(self, task: PlainTask) -> str | None:
         """The id of the run that wrote the newest note on a task; None if there are no notes on it."""
