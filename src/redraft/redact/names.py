@@ -38,7 +38,16 @@ def find_names(view: View) -> Iterator[Finding]:
         (_ANYWHERE, False),
     ):
         for start, end in spans(pattern, data):
-            is_name = surely or (pattern is _IN_FIELD and _SEVERAL_INITIALS.match(view.plain, start))
+            is_name = surely or (
+                pattern is _IN_FIELD
+                and (
+                    _SEVERAL_INITIALS.match(view.plain, start)
+                    or (
+                        _SINGLE_INITIAL.match(view.plain, start)
+                        and not _TITLE_FIELD.search(view.plain[max(0, start - _NEAR) : start])
+                    )
+                )
+            )
             yield from _name(view, start, end, surely=bool(is_name), full=True)
     for start, end in spans(_GIVEN_NAME, data):
         if is_given_name(view.plain[start:end]):
@@ -208,6 +217,8 @@ def _name(view: View, start: int, end: int, *, surely: bool, full: bool = False)
     before = ""
     for word in text[start:end].split(" ")[:-1]:
         plain = word.strip(",.").lower()
+        if len(plain) == 1 and (surely or word.endswith(".")):  # an initial
+            break
         if not is_thing(plain) and (surely or plain not in _BEFORE_PLACE):
             break
         start += len(word) + 1
@@ -367,11 +378,18 @@ _PARTICLES = r"(?:(?:van|von|vom|de|der|den|del|della|di|da|dos|du|la|le|el|al|b
 _NEXT = rf"(?:[ ]{_PARTICLES}(?:{_W}|(?:[A-Z]\.){{1,3}}|[A-Z]\b))"
 _BY_INITIAL = rf"(?:[A-Z]\.[ ]?){{1,3}}{_PARTICLES}{_W}"
 _BY_LETTERS = rf"(?:[A-Z][ ]){{2,3}}{_PARTICLES}{_W}"
+_BY_CAPITALS = rf"[A-Z]{{1,3}}[ ]{_PARTICLES}{_W}"
 _LAST_INITIALS = rf"{_PARTICLES}{_W},?[ ](?:[A-Z]\.[ ]?){{0,2}}[A-Z]\."
 FULL = rf"(?:{_W}{_NEXT}+|{_BY_INITIAL})"
-_ANY_NAME = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL})"
+_PERSON = rf"(?:{FULL}|{_BY_CAPITALS})"
+_ANY_NAME = rf"(?:{_W}{_NEXT}*|{_BY_INITIAL}|{_BY_CAPITALS})"
 _INITIALS = re.compile(_BY_INITIAL)
-_INITIALLED = re.compile(rf"{_BY_INITIAL}|{_BY_LETTERS}|{_LAST_INITIALS}\Z")
+_INITIALLED = re.compile(
+    rf"{_BY_INITIAL}|(?:[A-Z][ ]){{1,3}}{_PARTICLES}{_W}|{_BY_CAPITALS}(?<=ing)\Z|{_LAST_INITIALS}\Z"
+)
+_SINGLE_INITIAL = re.compile(rf"(?:[B-HJ-WYZ]|[A-Z]\.)[ ]{_PARTICLES}{_W}(?=[ \t]*(?:[\n\r,;|<(\"']|\Z))")
+"""The whole value of a field: `J Smith`, but not `A Guide`, `I Robot` or `X Ray`."""
+_TITLE_FIELD = re.compile(r"(?i)(?:title|subject|[\w.-]name)\W*$")
 _SEVERAL_INITIALS = re.compile(
     rf"(?:[A-Z]\.[ ]?){{2,3}}{_PARTICLES}{_W}|{_BY_LETTERS}|{_PARTICLES}{_W},?[ ](?:[A-Z]\.[ ]?){{2,3}}"
 )
@@ -495,13 +513,13 @@ _SUFFERS = (
 )
 _MENTIONED = (
     rf"\b{_DONE}[ ](?:(?:again|back|over|in|out|up|down|off|it|this|that|them|these)[ ])?{_BY}[ ]"
-    rf"(?:(?:the|my|our|his|her|a|an)[ ])?({FULL})"
-    rf"|\b{_MEETS}[ ]({FULL})|({FULL}),?[ ]{_SUFFERS}\b|({FULL})[ ]<"
-    rf"|\b{_TALK}[:,]?[ ](?:(?:the|my|our|his|her|a|an)[ ])?({FULL})"
-    rf"|\b{_ROLE},?[ ]({FULL})\b"
-    rf"|({FULL}),?[ ](?:{_SAYS})\b"
+    rf"(?:(?:the|my|our|his|her|a|an)[ ])?({_PERSON})"
+    rf"|\b{_MEETS}[ ]({_PERSON})|({_PERSON}),?[ ]{_SUFFERS}\b|({_PERSON})[ ]<"
+    rf"|\b{_TALK}[:,]?[ ](?:(?:the|my|our|his|her|a|an)[ ])?({_PERSON})"
+    rf"|\b{_ROLE},?[ ]({_PERSON})\b"
+    rf"|({_PERSON}),?[ ](?:{_SAYS})\b"
     r"|(?i:\b(?:ich heisse|mein name ist|je m'appelle|me llamo|mi nombre es|mi chiamo|call me|named?"
-    rf"|this is|i am|i'm)[ ])({FULL})"
+    rf"|this is|i am|i'm)[ ])({_PERSON})"
 )
 # The same with a single word, which has to be a given name.
 _MENTIONED_WORD = (
@@ -528,7 +546,8 @@ _NOT_ALONE = word_set(
 """Given names that are also an algorithm, a language, a model, a place, or half of another name."""
 # Things have such fields, too: a given name or the ending of a surname shows that a person is meant.
 _NAMES_IN_FIELD = (
-    rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_BY_LETTERS}|{_LAST_INITIALS}|{_OTHER_SCRIPT}"
+    rf"{FULL}(?:(?:,|;|[ ]and|[ ]&)[ ]{FULL})*|{LAST_FIRST}|{_BY_LETTERS}|{_BY_CAPITALS}|{_LAST_INITIALS}"
+    rf"|{_OTHER_SCRIPT}"
 )
 _SET_TO = r"[\"'*)]{0,3}(?:[ \t]{0,3}[:=|>;][\"'* \t]{0,4}|[ ]-{1,2}[ ]|--|,|[ ]is[ ])[\"']?"
 _VALUE = rf"{_SET_TO}(?:(?:{_TITLES})\.?[ ])?({_NAMES_IN_FIELD})"
@@ -560,7 +579,7 @@ _NO_NAMES = word_set(
 )
 _ANYWHERE = rf"\b({FULL})"
 _LISTED = rf"\b{LAST_FIRST}"
-_INITIALLED_NAME = rf"\b(?:{_BY_LETTERS}|{_LAST_INITIALS})"
+_INITIALLED_NAME = rf"\b(?:{_BY_CAPITALS}|{_LAST_INITIALS})"
 _GIVEN_NAME = rf"{_MENTIONED_WORD}|{_PERSON_FIELD}{_SET_TO}({_W})\b"
 _INTRODUCED = (_NAME, _TITLED, _TITLED_WORD, _GREETED, _GREETED_SECOND, _SIGNED)
 
