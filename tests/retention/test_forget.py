@@ -336,6 +336,18 @@ def test_a_coding_session_that_ends_meanwhile_is_passed_over(project):
 
 
 @pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+def test_a_session_in_the_folder_that_projects_once_shared_is_erased(project, monkeypatch):
+    home = project.with_name(f"{project.name}-home")
+    (home / "hooks").mkdir(parents=True)
+    for name, text in (("old", PERSON), ("other", "nothing")):
+        (home / "hooks" / f"{name}.json").write_text(json.dumps({"prompt": text}))
+    monkeypatch.setenv("REDRAFT_HOME", str(home))
+    assert forget(text=PERSON, check=True).counts["coding session"] == 1
+    assert forget(text=PERSON).counts["coding session"] == 1
+    assert [path.name for path in (home / "hooks").iterdir()] == ["other.json"]
+
+
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 def test_unreadable_files_are_named_and_all_else_is_erased(project):
     asyncio.run(fill(project, PERSON))
     (project / "quokka.txt").unlink()

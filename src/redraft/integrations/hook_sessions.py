@@ -158,16 +158,19 @@ class Sessions:
     ) -> list[str]:
         """Delete the sessions with a matching text, or only find them with `check`; returns file names.
 
+        Also in the folder that projects with the same home once shared, which nothing reads any more.
         `on_unreadable` is called with each unreadable file or folder and its error. Raises `OSError` if
         a file can't be deleted.
         """
         erased: list[str] = []
-        try:
-            paths = sorted(self._folder.iterdir())
-        except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                on_unreadable(self._folder, error)
-            return erased
+        paths: list[Path] = []
+        for folder in {self._folder, self._folder.with_name("hooks")}:
+            try:
+                paths += sorted(folder.iterdir())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                on_unreadable(folder, error)
         for path in paths:
             try:
                 check_regular(path)
