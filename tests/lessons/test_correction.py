@@ -57,6 +57,15 @@ def lesson_of(store, correction):
     return asyncio.run(Lessons(agent="clerk", store=store).get(correction.lesson))
 
 
+def test_a_person_is_told_that_the_lesson_withholds_what_was_corrected(caplog):
+    store = MemoryStore()
+    run_of(store, "Regards, the team for Anna Berg")
+    corrected(store, "Regards, the team of Anna Berg")
+    assert "withholds" not in caplog.text
+    correction = corrected(store, "Regards, the team of Anna Berg and of Carl Vogt")
+    assert f"The lesson {correction.lesson} withholds a part of the correction." in caplog.text
+
+
 def test_a_correction_becomes_a_lesson_with_full_trust_that_is_recalled_for_its_type():
     store = MemoryStore()
     run = run_of(store, LETTER)

@@ -8,7 +8,7 @@ from itertools import takewhile
 from textwrap import indent
 from typing import TYPE_CHECKING, Literal
 
-from redraft._prompts import advice_text, mistake_text
+from redraft._prompts import ABOUT_MARKS, MARKED, advice_text, mistake_text
 from redraft._texts import estimate_tokens, shortened
 from redraft._words import words_in
 from redraft.lessons.facts import fact_line, is_lack, is_stated, runs_behind
@@ -381,7 +381,8 @@ def _advice(
     *,
     kind: Literal["rule", "requirement", "quoted", "fact"] = "quoted",
 ) -> Advice:
-    return Advice(text, source, reason, estimate_tokens(text) + SEPARATOR_TOKENS, kind=kind)
+    whole = f"{text}\n{ABOUT_MARKS}" if MARKED in text else text
+    return Advice(text, source, reason, estimate_tokens(whole) + SEPARATOR_TOKENS, kind=kind)
 
 
 _WRAPPER_TOKENS = {

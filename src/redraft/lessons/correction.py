@@ -12,6 +12,8 @@ from redraft.lessons.lessons import Lessons
 from redraft.loop.correction import is_same_output
 from redraft.loop.record import quoted
 from redraft.memory.safety import Cleaner
+from redraft.redact.kinds import MARK
+from redraft.redact.log import logger
 from redraft.stores.run_index import RUN
 from redraft.text.characters import without_middle
 
@@ -59,6 +61,13 @@ async def learn_correction(
         lesson = await library.record(
             content, record.task, run_id=record.run_id, confidence=1.0, title=changes[0].rstrip(".")
         )
+        if MARK.search(content.changes):
+            logger.warning(
+                "The lesson %s withholds a part of the correction. To let it say this, list the text in "
+                "redact_allow, and write it into the lesson: redraft lessons edit %s",
+                lesson.id,
+                lesson.id,
+            )
         for earlier in await _own_lessons(record, library, store):
             if earlier.id != lesson.id:  # it is in the archive
                 await library.supersede(earlier.id, by=lesson.id)
