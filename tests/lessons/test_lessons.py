@@ -462,6 +462,14 @@ def test_invalid_arguments_are_refused(tmp_path, choices, says):
         Lessons(**({"path": tmp_path} | choices))
 
 
+@pytest.mark.parametrize("k", [-1, 1.5, "3", None, True])
+def test_the_number_of_recalled_lessons_is_checked(tmp_path, k):
+    @in_lessons(tmp_path)
+    async def _(lessons):
+        with pytest.raises(ConfigError, match="k must be a whole number of at least 0, got"):
+            await lessons.recall(TASK, k)
+
+
 # --- names that a run's own criteria require ---------------------------------------------------------------
 
 SIGNED = "Team Anna Berg"

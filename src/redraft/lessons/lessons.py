@@ -212,6 +212,7 @@ class Lessons:
         wholly or in part, and can't be reflected on now.
         """
         task = _as_task(task)
+        check_count("k", k, 0)
         due, problem = await self._still_due()
         if due:
             raise due_error(due, problem)
