@@ -4,9 +4,18 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
-from redraft.notes.notes import TaskNotes, find_revision, find_task, find_version, payoff_of_notes, read_notes
-from redraft.notes.store import InMemoryReflectionStore
+from redraft.notes.notes import (
+    Notes,
+    TaskNotes,
+    find_revision,
+    find_task,
+    find_version,
+    payoff_of_notes,
+    read_notes,
+)
+from redraft.notes.store import InMemoryReflectionStore, SqliteReflectionStore
 from redraft.notes.task import TaskIdentity
+from redraft.stores.sqlite import SqliteStore
 from redraft.types import PlainTask
 
 NOTES = tuple(Note(version, TaskReflection.of_first_run(f"Say {version}.", "")) for version in range(1, 5))
@@ -39,6 +48,36 @@ def test_now_is_rejected_if_no_note_is_in_force():
     with pytest.raises(ConfigError, match="No note on this task is in force"):
         find_version(notes(in_force=None).noted, "now")
     assert notes(in_force=None).in_force is None
+
+
+def test_notes_are_opened_in_any_form(tmp_path):
+    store, path = SqliteReflectionStore(tmp_path / "notes.db"), tmp_path / "notes.db"
+    asyncio.run(store.append(SIGNED, TaskReflection.of_first_run("Be brief.", "")))
+    for database in (store, path, str(path), SqliteStore(path)):
+        [task] = asyncio.run(Notes(database).list())
+        assert task.noted.run_count == 1
+    for wrong in (5, b"notes.db", [path]):
+        with pytest.raises(ConfigError, match="database must be a file, a URL or a Store, got"):
+            Notes(wrong)
+
+
+SIGNED = PlainTask("Write a mail, signed by Anna Berg.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [(SIGNED, "signed by Anna Berg. Be"), (PlainTask("mail"), "signed by [withheld: name]. Be")],
+)
+def test_the_note_for_a_caller_says_the_names_of_the_callers_own_task(asked, says):
+    async def main():
+        store = SqliteReflectionStore(":memory:")
+        note = TaskReflection.of_first_run("Write a mail, signed by [withheld: name]. Be brief.", "")
+        await store.append(SIGNED, note, name="mail")
+        async with Notes(store) as notes:
+            [advice] = await notes.advice(asked)
+        assert says in advice.text
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from redraft.notes.task import ReflectionConfig, Task, TaskIdentity
 from redraft.notes.trial import history_of
 from redraft.redact.redactor import redactor_of_environment
 from redraft.settings import without_password
+from redraft.stores.base import Store
 from redraft.stores.location import project_place, required_project_store
 from redraft.text.characters import visible
 from redraft.text.diff import word_diff
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from redraft.memory.effects import History, Payoff
-    from redraft.stores.base import Store
     from redraft.types import Advice, ReflectionResult
 
 T = TypeVar("T")
@@ -53,15 +53,16 @@ URL_SCHEMES = ("postgresql://", "postgres://")
 class Notes:
     """The notes on tasks: list them, read them, and choose the version in force. An async context manager.
 
-    `database` is a SQLite file, a PostgreSQL URL or an open `Store`; without it, the project's own. In all
-    methods, `task` is a task's name, a part of its description, or the beginning of its identity; to change
-    the notes on a task that was read, pass its `NotedTask`. Secrets are withheld from all results.
+    `database` is a SQLite file, a PostgreSQL URL, an open `Store` or `SqliteReflectionStore`; without it, the
+    project's own. In all methods, `task` is a task's name, a part of its description, or the beginning of its
+    identity; to change the notes on a task that was read, pass its `NotedTask`. Secrets are withheld from all
+    results.
 
     Raises `ConfigError` if there is no such database, and if storage is turned off (an empty `home`); methods
     raise `ConfigError` for an unknown task or version, and `StoreError` if the store can't be read.
     """
 
-    def __init__(self, database: str | Store | None = None) -> None:
+    def __init__(self, database: str | Path | Store | NoteStore | None = None) -> None:
         self._store, self.location = _opened(database)
         self._redactor = redactor_of_environment()
 
@@ -119,8 +120,7 @@ class Notes:
         plain = PlainTask(noted.description, noted.expected_output)
         if size_of(note.reflection, plain) == 0:
             return ()
-        # The caller has the task itself, and its words are not withheld from the note.
-        restore = restorer(plain.description, plain.expected_output)
+        restore = restorer(task.description, task.expected_output)  # the caller's own words
         text = restore(self._redacted(note_block(note.reflection, plain, {})))
         note_in_force = InjectedNote(
             "note", note.version, note.version, text, estimate_tokens(text), IN_FORCE
@@ -202,13 +202,18 @@ class Notes:
         return self._redactor.redact_object(value)
 
 
-def _opened(database: str | Store | None) -> tuple[NoteStore, str]:
+def _opened(database: str | Path | Store | NoteStore | None) -> tuple[NoteStore, str]:
     """Open the notes in a database; return them with its location, without a password ("" for a store)."""
     if database is None:
         required_project_store("notes")
         return project_notes(), str(project_place())
-    if not isinstance(database, str):
+    if isinstance(database, NoteStore):
+        return database, ""
+    if isinstance(database, Store):
         return NoteStore(database), ""
+    if not isinstance(database, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
+        raise ConfigError(f"database must be a file, a URL or a Store, got {database!r:.200}.")
+    database = str(database)
     if database.startswith(URL_SCHEMES):
         return PostgresReflectionStore(database), without_password(database)
     if not Path(database).is_file():
