@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import date
@@ -185,3 +186,15 @@ def test_agents_are_listed_most_recently_changed_first(tmp_path):
     (tmp_path / REFLECTIONS / "link").symlink_to("/etc")
     library = LessonLibrary(tmp_path, store=False)
     assert library.agents() == ["three", "two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        ({"path": 5}, "path must be a folder, or None for the project's, got 5"),
+        ({"store": "x.db"}, "store must be True for the project's, False for none, or a Store, got 'x.db'"),
+    ],
+)
+def test_invalid_places_are_refused(choices, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        LessonLibrary(**choices)

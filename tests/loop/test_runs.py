@@ -1,5 +1,6 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import pytest
 
@@ -297,3 +298,9 @@ def test_the_latest_step_changes_with_each_step():
 
     seen = run_sync(main())
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("wrong", ["runs.db", Path("runs.db"), 5])
+def test_runs_are_read_from_a_store(wrong):
+    with pytest.raises(ConfigError, match="store must be a Store, such as SqliteStore"):
+        Runs(wrong)

@@ -22,15 +22,15 @@ from weakref import WeakKeyDictionary
 from redraft._files import create_file, locked, make_folder, replace_file, reporting
 from redraft._sync import run_sync
 from redraft._texts import counted
-from redraft.errors import LessonFileError, StoreError
+from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.settings import load_settings, project_folder
-from redraft.stores.base import Record, SharedStore
+from redraft.stores.base import Record, SharedStore, Store
+from redraft.stores.location import project_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from redraft.stores.base import Store
 
 T = TypeVar("T")
 
@@ -153,11 +153,22 @@ def documents_at(place: Documents | Path | str) -> Documents:
     return LessonFiles(place) if isinstance(place, str | Path) else place
 
 
+def store_of(store: bool | Store) -> Store | None:
+    """The project's store (True), none (False), or the `store` itself; raises `ConfigError` for others."""
+    if isinstance(store, bool):
+        return project_store() if store else None
+    if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
+        raise ConfigError(f"store must be True for the project's, False for none, or a Store, got {store!r}.")
+    return store
+
+
 def documents_of(path: str | Path | None, store: Store | None) -> Documents:
     """The documents in the folder `path`, by default in a store on a server, otherwise in `memory`.
 
-    The folder `memory` is a setting of the project.
+    The folder `memory` is a setting of the project. Raises `ConfigError` for a `path` that is no path.
     """
+    if not isinstance(path, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
+        raise ConfigError(f"path must be a folder, or None for the project's, got {path!r}.")
     if path:
         return LessonFiles(path)
     memory = project_folder() / load_settings().memory

@@ -20,7 +20,7 @@ from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.evaluate.requirements import requirements_of
 from redraft.lessons.advice import advice_of, advice_on_mistake, restored_match
-from redraft.lessons.documents import documents_of
+from redraft.lessons.documents import documents_of, store_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.facts import FactFinding, file_findings, findings_in
 from redraft.lessons.folder import LessonFolder
@@ -63,7 +63,6 @@ from redraft.redact.data import redact_object
 from redraft.redact.log import logger
 from redraft.settings import NO_EMBEDDER, load_settings
 from redraft.stores.base import Store
-from redraft.stores.location import project_store
 from redraft.stores.sqlite import MemoryStore
 from redraft.text.characters import without_middle
 from redraft.types import Advice, PlainTask, QualityCriterion, ReflectionResult
@@ -156,8 +155,7 @@ class Lessons:
             from redraft.models.embed import embedder_of  # noqa: PLC0415 (slow to load)
 
             embedder = embedder_of(self.embedder, load_settings())
-        store = (project_store() if self.store else None) if isinstance(self.store, bool) else self.store
-        store = store or MemoryStore()
+        store = store_of(self.store) or MemoryStore()
         self._documents = documents_of(self.path, store)
         self._own_folder = LessonFolder(self._documents, self.agent)
         self._folder_name = self._own_folder.name
@@ -964,12 +962,6 @@ class Lessons:
         if not isinstance(self.agent, str) or not self.agent.strip():  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
             raise ConfigError(
                 f"Lessons need the name of the agent that learns: agent=..., got {self.agent!r}."
-            )
-        if not isinstance(self.path, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
-            raise ConfigError(f"path must be a folder, or None for the project's, got {self.path!r}.")
-        if not isinstance(self.store, bool | Store):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
-            raise ConfigError(
-                f"store must be True for the project's, False for none, or a Store, got {self.store!r}."
             )
         check_count("max_tokens", self.max_tokens, 1)
         for name in ("semantic", "auto", "successes", "decisions", "trusted"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import INDEX, REFLECTIONS, RULES, LessonFiles, documents_of
+from redraft.lessons.documents import INDEX, REFLECTIONS, RULES, LessonFiles, documents_of, store_of
 from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.exchange import (
     KNOWN_FILES,
@@ -46,7 +46,6 @@ from redraft.proposals.drafts import drafts_of_model
 from redraft.proposals.proposals import PROPOSED, from_data, to_data
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record, intact, listed
-from redraft.stores.location import project_store
 from redraft.stores.run_index import RUN, run_index
 from redraft.types import PlainTask
 
@@ -133,7 +132,7 @@ class LessonLibrary:
     ) -> None:
         self.agent = agent
         self._path = path
-        self._store = (project_store() if store else None) if isinstance(store, bool) else store
+        self._store = store_of(store)
         self.documents = documents_of(path, self._store)
         self._lessons: dict[str, Lessons] = {}
 

@@ -29,7 +29,7 @@ from redraft.loop.select import select
 from redraft.loop.version_diff import VersionDiff, version_diff
 from redraft.protocols import ChatReply
 from redraft.redact.redactor import EVERY_CATEGORY, redactor_of_environment
-from redraft.stores.base import intact, listed, reading
+from redraft.stores.base import Store, intact, listed, reading
 from redraft.stores.location import required_project_store
 from redraft.stores.run_index import (
     ENDED,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.record import Correction
     from redraft.protocols import Advisor
-    from redraft.stores.base import Record, Scalar, Store
+    from redraft.stores.base import Record, Scalar
 
 
 LAST = "last"
@@ -101,6 +101,8 @@ class Runs:
     """
 
     def __init__(self, store: Store | None = None) -> None:
+        if not isinstance(store, Store | None):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
+            raise ConfigError(f"store must be a Store, such as SqliteStore(path), got {store!r:.200}.")
         self._store = store or required_project_store("runs")
         self._index = run_index(self._store)
 
