@@ -210,14 +210,14 @@ _LITTLE = frozenset(
         "a an the this that these those it its is are was were be been and or but nor not no none of in on "
         "at to for from by with as if then so than you your we our they their he she i me my please there "
         "here what which who when where why how all any each every some other more most must should may can "
-        "will would could has have had do does did only just also",
+        "will would could has have had do does did only just also got received",
     )
 )
 _PROSE = _LITTLE.union(
     re.findall(
         r"\S+",
         "one two name value values input output answer text result response request error errors message "
-        "problem task prompt given found see use used using expected got line field column table system list "
+        "problem task prompt given found see use used using expected line field column table system list "
         "clause instruction instructions note important warning assistant user",
     )
 )
@@ -290,9 +290,10 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
         if note:
             at = end_of_note
         elif not values and (opening := _PARENTHESIS.match(text, at)):
-            columns, _ = _items_at(text, opening.end(), inner=True)
+            columns, end_of_columns = _items_at(text, opening.end(), inner=True)
             if columns and (close := _closing(text, opening.end())):
-                parts, at = tuple(column.text for column in columns), close
+                is_whole = close == end_of_columns
+                parts, at = tuple(column.text for column in columns if is_whole), close
         if not parts and not note and not values and not is_quoted and _is_prose_after(text, at):
             break
         items.append(_Item(word.strip(), note, parts))
@@ -307,6 +308,29 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
     return items, end
 
 
+_AFTER_LIST = re.compile(
+    r"(?:[\"'`]+(?!\w))?[ \t]*(?P<separator>[,|/]\s*(?:and |or )?|(?:and|or)[ \t]+)?"
+    r"(?:(?P<more>\.{2}|\u2026|\(?(?:and |or )?(?:\d+ )?(?:more|others?|etc|so on)\b)"
+    r"|(?P<next>[^\W_]+|[^\s.;:!?()\[\]{}]))?"
+)
+_NO_ITEMS = frozenset(
+    ("but", "got", "received", "found", "given", "not", "was", "is", "which", "must", "see")
+)
+"""Words after the comma that ends a list."""
+
+
+def _is_whole(text: str, items: list[_Item], end: int) -> bool:
+    """Whether a list was read to its end, and names everything that exists."""
+    if any(item.parts for item in items) or text[end - 1 : end] in (*"]}", ""):
+        return True
+    after = _AFTER_LIST.match(text, end)
+    if after is None or after["more"]:
+        return False
+    if after["separator"]:
+        return not after["next"] or after["next"].casefold() in _NO_ITEMS
+    return text[end - 1] == ")" or not after["next"] or after["next"].casefold() in _PROSE
+
+
 _PARENTHESIS = re.compile(r"\s?\(")
 _SIZE = re.compile(r"\(\d+(?:,\s*\d+)?\)(?:\s+(?:not )?null)?", re.IGNORECASE)
 
@@ -316,8 +340,10 @@ def _note_at(text: str, at: int) -> tuple[str, int]:
     match = _NOTE.match(text, at)
     if match is None or (match[0].lstrip().startswith("(") and not match[0].endswith(")")):
         return "", at
-    size = _SIZE.match(text, match.end())
-    return " ".join(match[1].split()), match.end() if size is None else size.end()
+    is_closed = match[0].endswith(")") and not match[0].lstrip().startswith("(")  # of the list
+    end = match.end() - is_closed
+    size = _SIZE.match(text, end)
+    return " ".join(match[1].split()), end if size is None else size.end()
 
 
 def _closing(text: str, at: int) -> int:
@@ -434,7 +460,7 @@ _FOLLOWING = re.compile(r"[\"'`\s]*[.;,:]?\s+(?:but |instead,? )?(?:there are|us
 
 def _are_names(text: str, items: list[_Item], end: int) -> bool:
     """Whether a sentence ends with its items, and these are not a state such as `sorted and indexed`."""
-    is_end = re.match(r"\s*(?:[.;)\]\n]|$)", text[end : end + 8]) is not None
+    is_end = re.match(r"\s*(?:\.(?!\.)|[;)\]\n]|$)", text[end : end + 8]) is not None
     return is_end and not all(re.fullmatch(r"[a-z]+(?:ed|ing|ly)", item.name) for item in items)
 
 
@@ -486,7 +512,7 @@ def _listed(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
             if any(start <= match.start() < end or start <= match.end() <= end for start, end in taken):
                 continue
             items, end = _items_at(text, match.end())
-            if not items:
+            if not items or not _is_whole(text, items, end):
                 continue
             if _NOT_LISTED.search(text, max(0, match.start() - 24), match.start()):
                 continue
@@ -683,7 +709,7 @@ def _of_values(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
     """Yield claims about the values of a field: allowed values, limits and formats."""
     if match := _CHECKED.search(text):
         items, end = _items_at(text, match.end(), values=True)
-        if items:
+        if items and _is_whole(text, items, end):
             yield MessageClaim(
                 match["x"], f"one of {', '.join(item.name for item in items)}", text[match.start() : end]
             )
@@ -729,7 +755,7 @@ def _choices(text: str, missing: _Missing | None) -> Iterator[tuple[re.Match[str
     """
     for match in _ONE_OF.finditer(text):
         items, end = _items_at(text, match.end(), values=True)
-        if len(items) > 1:
+        if len(items) > 1 and _is_whole(text, items, end):
             of = (match["x"] or "").strip()
             of = of or _subject_of(text, match.start(), is_value="not" in match[0])
             yield match, items, end, "" if missing is not None and of == missing.name else of
