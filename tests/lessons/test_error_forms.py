@@ -215,6 +215,29 @@ def test_a_poisoned_message_says_names_alone():
 
 
 @pytest.mark.parametrize(
+    ("message", "clauses"),
+    [
+        ("limit cannot be more than 10", ["at most 10"]),
+        ("limit must not be more than 10", ["at most 10"]),
+        ("limit can't be above 10", ["at most 10"]),
+        ("limit must not be below 5", ["at least 5"]),
+        ("limit cannot be less than 5", ["at least 5"]),
+        ("limit must be less than 5", ["below 5"]),
+        ("limit must be greater than 5", ["above 5"]),
+        ("limit can be less than 5", []),
+        ("page must be at most 1 000 000", []),
+        ("limit must be between -5 and 1.5e3 seconds", []),
+        ("size must be at most 2.5e6", []),
+        ("timeout must be at least 5 s, not 5 ms", ["at least 5 s"]),
+        ("amount must be at least 5 \u20ac", ["at least 5 \u20ac"]),
+        ("Rate limit: 10 requests per 5 minutes", ["at most 10 requests per 5 minutes"]),
+    ],
+)
+def test_a_limit_is_the_one_in_the_message(message, clauses):
+    assert [claim.clause for claim in claims_in(message)] == clauses
+
+
+@pytest.mark.parametrize(
     "message",
     [
         "city must be one of Berlin, New York, Rio de Janeiro.",

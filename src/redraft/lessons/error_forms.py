@@ -619,39 +619,41 @@ def _arguments(text: str) -> Iterator[MessageClaim]:
 
 # --- values ------------------------------------------------------------------------------------------------
 
-_NUMBER = r"(?P<number>-?\d[\d,_.]*\d|-?\d)"
+_WHOLE = r"(?![\d,_.]*\d|e[+-]?\d|[ \u00a0\u202f]\d{3}\b)"  # `1.5e3` and `1 000 000` are not read
+_NUMBER = rf"(?P<number>-?\d[\d,_.]*\d|-?\d){_WHOLE}"
 _UNIT = (
     r"(?P<unit>(?:\s?(?:characters?|chars?|items?|elements?|entries|bytes?|kb|mb|gb|kib|mib|seconds?|ms"
     r"|milliseconds?|minutes?|hours?|days?|weeks?|rows?|lines?|words?|requests?|calls?|tokens?|records?"
     r"|results?|cents|percent|%|per (?:second|minute|hour|day|request|page|call)|a (?:second|minute|hour|day)"
-    r"|/(?:s|min|h)))*)"
+    r"|/(?:s|min|h)|(?:s|h|min|kg|km|cm|mm|px|eur|usd|euros?|dollars?)\b|\u20ac))*)"
 )
-_MUST = r"(?:must|should|may|can|has to|needs to|cannot|must not|may not|can ?not)"
+_MUST = r"(?:must|should|has to|needs to)"
+_NOT = r"\b(?:not|cannot|(?:ca|must|should)n['\u2019]t)"
 _LIMITS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "between {low} and {high}",
         _pattern(
             rf"(?:\bbetween|\bin the range(?: of| from)?|\bin range)\s+[\[(]?(?P<low>-?\d[\d.]*)\s*(?:and|to"
-            rf"|-|\u2013|\.\.+|,)\s*(?P<high>-?\d[\d.]*\d|-?\d)[\])]?{_UNIT}"
+            rf"|-|\u2013|\.\.+|,)\s*(?P<high>-?\d[\d.]*\d|-?\d){_WHOLE}[\])]?{_UNIT}"
         ),
     ),
     (
         "at most {number}",
         _pattern(
-            r"(?:\bat most|\bno (?:more|greater|larger|longer|higher) than|\bnot (?:be )?(?:more|greater"
-            r"|larger|longer|higher) than"
+            rf"(?:\bat most|\bno (?:more|greater|larger|longer|higher) than|{_NOT} (?:be )?(?:(?:more|greater"
+            r"|larger|longer|higher) than|above)"
             r"|\b(?:less|fewer|smaller|lower) than or equal to|\bup to|\b(?:not|cannot) exceed|\bexceeds? "
             r"(?:the )?(?:maximum|limit)(?: \w+)?"
             r"(?: of| is|:)?|\bmaximum(?: \w+)?(?: is| of|:)?|\bmax(?:imum)?(?: is|:|=| of)|<=|≤"
-            r"|\blimit(?:ed to| is| of|:))\s*"
+            r"|(?<!rate )\blimit(?:ed to| is| of|:))\s*"
             rf"[('\"]?{_NUMBER}{_UNIT}"
         ),
     ),
     (
         "at least {number}",
         _pattern(
-            r"(?:\bat least|\bno (?:less|fewer|smaller|shorter|lower) than|\bnot (?:be )?(?:less|smaller"
-            r"|shorter|lower) than"
+            rf"(?:\bat least|\bno (?:less|fewer|smaller|shorter|lower) than|{_NOT} (?:be )?(?:(?:less|fewer"
+            r"|smaller|shorter|lower) than|below)"
             r"|\b(?:greater|more|larger) than or equal to|\bminimum(?: \w+)?(?: is| of|:)?|\bmin(?:imum)?(?: "
             r"is|:|=| of)|>=|≥)\s*"
             rf"[('\"]?{_NUMBER}{_UNIT}"
@@ -673,7 +675,7 @@ _LIMITS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 _RATE = _pattern(
     rf"\brate limit\w*(?: exceeded| reached| is|:| of|\s|\()*{_NUMBER}(?P<unit> (?:requests?|calls?|tokens?) "
-    rf"(?:per|/|a|an) \w+)"
+    rf"(?:per|/|a|an) (?:\d+ )?[a-z]+)"
 )
 _FORMAT = _pattern(
     r"(?:\b(?:expected|required|correct|date|time|the|in|valid|matching|match|matches)\s+(?:date |time |the "
@@ -791,7 +793,7 @@ def _typed(kind: str, message: str) -> str:
 _BEFORE = (
     # As in "page_size must be at most", "The field 'page_size' may not be".
     _pattern(
-        rf"<x>(?:\s+(?:value|field|parameter|argument|option|column|length|size))?\s+(?:(?:{_MUST}|is|are"
+        rf"<x>(?:\s+(?:value|field|parameter|argument|option|column|length|size))?\s+(?:(?:{_MUST}|may|can|cannot|is|are"
         rf"|was|needs?|exceeds?|has|have|accepts?|takes?)\b[^.\n]{{0,24}})?$"
     ),
     # As in "page_size: at most", "page_size (query): Input should be".
