@@ -31,6 +31,7 @@ from redraft.fleet.queue import FleetJob, WorkerCard
 from redraft.stores.base import Record
 from redraft.telemetry import METRICS, instrument, reporting_metrics, uninstrument
 from redraft.types import TokenUsage
+from redraft.web.server import serving
 from support.pages import Page
 
 PATTERN = ReflectionPattern(
@@ -52,9 +53,10 @@ async def asking(worker, host=None):
     async def name(request):
         request.headers["host"] = host or f"127.0.0.1:{monitor._address.port}"
 
-    transport = httpx.ASGITransport(app=monitor.app)
-    hooks = {"request": [name]}
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker", event_hooks=hooks) as client:
+    server, client = serving(monitor.app, "127.0.0.1:0"), httpx.AsyncClient()
+    async with server as address, client:
+        client.base_url = address.url
+        client.event_hooks = {"request": [name]}
         with reporting_metrics(monitor.meter_provider):
             yield client
 

@@ -155,6 +155,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
     """The settings of a server that logs only warnings and closes idle connections."""
     return uvicorn.Config(
         app,
+        interface="asgi3",  # detected for functions and classes only, not for methods
         http=HttpConnection,
         log_level="warning",
         access_log=False,
