@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft import ConfigError, ConvergenceReason, TokenUsage, reflect_sync
+from redraft import ConfigError, ConvergenceReason, TokenUsage, reflect_sync, reflected
 from redraft._sync import run_sync
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
@@ -47,6 +47,16 @@ def test_the_spend_after_the_best_is_summed(outputs, choices, versions, tokens, 
     else:
         assert spent.usage.total_tokens == tokens
         assert spent.usage.cost_usd is None or spent.usage.cost_usd == pytest.approx(cost)
+
+
+def test_the_usage_of_a_failed_first_draft_is_shown():
+    @reflected(criteria=[str.isupper], keep=(store := MemoryStore()))
+    def write(prompt, feedback=""):
+        raise OutputError("no", usage=TokenUsage(7, 3, requests=1))
+
+    with pytest.raises(OutputError):
+        write.run_as_sync("r", "Write.")
+    assert run_sync(Runs(store).get("r")).usage.total_tokens == 10
 
 
 @pytest.mark.parametrize(

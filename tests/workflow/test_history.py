@@ -385,6 +385,22 @@ def test_a_workflow_reports_that_its_budget_was_spent():
     assert detail.startswith("It stopped after 0 finished nodes: ")
 
 
+def test_the_usage_of_a_node_whose_budget_was_spent_is_shown():
+    call = "uses: llm.call, with: {prompt: x, model: gpt-4, max_tokens: 9}"
+    text = f"budget: {{tokens: 60}}\nnodes: [{{name: n, map: {[1] * 30}, concurrency: 1, {call}}}]"
+    store = MemoryStore()
+    made = Workflow.from_text(text, models={"gpt-4": ScriptedModel(["Some tea."] * 30)}, keep=store)
+    result = made.run_sync(run_id="r")
+    row = asyncio.run(making_row(store))
+    assert (result.status, row.usage) == ("stopped", result.usage)
+    assert row.usage.requests > 0
+
+
+async def making_row(store):
+    workflows = Workflows(store)
+    return await workflows.row(await workflows.get("r"))
+
+
 def test_a_waiting_workflow_says_what_it_waits_for_and_how_to_answer():
     ask = THREE.replace("uses: two", "uses: human.approve, with: {message: Really?}") % ""
     rule, headline, detail = why_after(ask)

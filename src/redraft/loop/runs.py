@@ -290,7 +290,7 @@ class Runs:
         with reading(record):
             for criterion in run.options.get("criteria", ()):
                 _check_criterion(criterion)
-        if run.status == "running":
+        if run.status == "running" or (run.status in ("failed", "cancelled") and not run.versions):
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
 
@@ -698,7 +698,11 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
     for step in steps:
         if step.name == DAMAGED and not step.is_inner:
             break  # later steps belong to a version that can't be reconstructed
-        if step.is_inner or step.void or step.error is not None or step.name not in ROLES:
+        if step.is_inner or step.void or step.name not in ROLES:
+            continue
+        role = "revision" if step.name == "generate" and versions else ROLES[step.name]
+        if step.error is not None:
+            usage[role] = usage.get(role, NOTHING_USED) + _usage_of(step)
             continue
         is_judgement = step.name == "evaluate" and draft is not None
         try:
@@ -706,7 +710,6 @@ def add_versions_so_far(run: RunRecord, steps: Sequence[StoredStep]) -> None:
         except ValueError:  # damaged, or of another version
             break
         run.execution_time = step.elapsed
-        role = "revision" if step.name == "generate" and versions else ROLES[step.name]
         if is_judgement and draft is not None:
             evaluation: ReflectionEvaluation = made
             versions.append(

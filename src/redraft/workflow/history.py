@@ -390,7 +390,9 @@ class NodeRun:
         node = step.name.removeprefix(NODE)
         if step.error is not None:
             error = f"{step.error['type']}: {step.error['message']}"
-            return cls(node, step.seconds, error=error, runs=runs)
+            used = step.error.get("usage")
+            used = NOTHING_USED if used is None else from_json(TokenUsage, used)
+            return cls(node, step.seconds, used=used, error=error, runs=runs)
         result = from_json(ActionResult, step.result)
         failed = tuple(
             ItemRun(failure["index"], error=f"{failure['type']}: {failure['message']}")
@@ -400,8 +402,8 @@ class NodeRun:
 
     @property
     def usage(self) -> TokenUsage:
-        """Its usage; without a result, the sum of its loops."""
-        if self.seconds is not None and not self.error:
+        """Its usage; if neither a result nor an error reports it, the sum of its loops."""
+        if self.used.requests or (self.seconds is not None and not self.error):
             return self.used
         return sum((run.usage for run in self.runs), NOTHING_USED)
 
