@@ -445,8 +445,9 @@ def _is_phrase(text: str) -> bool:
 
 
 def _is_password(text: str, value: Value) -> bool:
-    if not value.quoted and strength_of(text) > Strength.WEAK and text[-1].isalpha():
-        return False  # a class or a variable: OAuth2Credentials
+    is_name = re.fullmatch(r"[a-z]+\d+[a-z]+", text) is None and text[-1].isalpha()
+    if not value.quoted and is_name and strength_of(text) > Strength.WEAK:
+        return False  # a class or a variable: OAuth2Credentials, but not hunter2secret
     if looks_made_up(text):
         return True
     if value.quoted:
