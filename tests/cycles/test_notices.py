@@ -97,7 +97,7 @@ def with_notify(notify):
         ),
         ({"url": "http://x", "secret": "{{ env. }}"}, "invalid template"),
         ({"url": "ftp://x"}, "a URL that begins with http:// or https://"),
-        ({"url": "{{ env.HOOK }}"}, "or https://, got '{{ env.HOOK }}'"),
+        ({"url": "{{ env.HOOK }}"}, "'{{ env.HOOK }}' must give a URL"),
         (
             {"url": "http://x", "secret": "{{ env.HOOK }}"},
             "The secret '{{ env.HOOK }}' must have at least 16 bytes, got 5",

@@ -336,6 +336,19 @@ def test_a_file_without_a_webhook_drops_undelivered_notices(hook, caplog):
     assert caplog.text.count("drops 1 notice that an earlier process could not deliver") == 1
 
 
+def test_variables_of_the_webhook_that_are_not_set_are_named_at_the_start(caplog):
+    sense = {"substages": [{"type": "agent-messages", "name": "mail"}]}
+    notify = {"url": "{{env.HOOK}}", "secret": "{{env.KEY}}"}
+    spec = {"name": "a", "env": ["HOOK", "KEY", "OTHER"], "notify": notify, "stages": {"sense": sense}}
+
+    async def main():
+        async with CycleAgent(AgentSpec.model_validate(spec), storage=MemoryStore()) as agent:
+            await agent.run_cycle()
+
+    run(main())
+    assert "The agent 'a' can't notify people: not set in the environment: 'HOOK', 'KEY'." in caplog.text
+
+
 LISTENER = {
     "triggers": [{"type": "message", "topic": "alerts"}],
     "stages": {

@@ -191,9 +191,15 @@ class Webhook:
         self._notify = notify
         self._env = env
         if (url := self._rendered(notify.url)) is not None and not is_web_address(url):
-            raise ConfigError(f"Expected a URL that begins with http:// or https://, got {notify.url!r}.")
+            raise ConfigError(f"{notify.url!r} must give a URL that begins with http:// or https://.")
         if notify.secret is not None and (secret := self._rendered(notify.secret)) is not None:
             secret_key(secret, notify.secret)
+
+    @property
+    def unset(self) -> list[str]:
+        """The variables of its URL and secret that are not set in this process."""
+        read = f"{self._notify.url} {self._notify.secret}"
+        return [name for name in self._env if f"env.{name}" in read and name not in os.environ]
 
     def sends(self, *events: NoticeEvent) -> bool:
         """Whether notices of any of these events are sent."""

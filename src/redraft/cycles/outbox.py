@@ -141,6 +141,13 @@ class Outbox:
         """Load the entries of an earlier process. Raises `StoreError` if they can't be read."""
         stored = await stored_outbox(self._location.store, self._location.agent)
         self._entries = {entry.key: entry for entry in stored} | self._entries
+        if self._webhook is not None and (unset := self._webhook.unset):
+            names = ", ".join(map(repr, unset))
+            logger.warning(
+                "The agent %r can't notify people: not set in the environment: %s.",
+                self._location.agent,
+                names,
+            )
         if self._webhook is None and (undeliverable := self._waiting(NOTICE)):
             warning = (
                 "The agent %r drops %s that an earlier process could not deliver, without a 'notify' now."
