@@ -172,6 +172,8 @@ def test_models_call_tools_that_return_what_the_case_says(run):
     assert run(f"  replies: [{replies}]\n  tools: {{price: 24}}\n  {expect}\n", workflow=ASKING) == [[]]
     [problems] = run(f"  replies: [{replies}]\n  {expect}\n", workflow=ASKING)
     assert "There is no result for the tool 'price'" in problems[0]
+    [problems] = run(f"  replies: [{replies.replace('price', 'shop.price')}]\n  {expect}\n", workflow=ASKING)
+    assert "has no tool 'shop.price'; did you mean 'price'?" in problems[0]
 
 
 def test_a_case_never_sends_a_request(tmp_path):

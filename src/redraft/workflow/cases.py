@@ -400,6 +400,11 @@ class Replies:
         reply = self._next("\n\n".join(parts))
         if isinstance(reply, dict) and TOOL in reply:
             call = cast("dict[str, Any]", reply)
+            names = [tool.name for tool in info.function_tools]
+            if (name := call[TOOL]) not in names:
+                problem = f"replies: call {len(self.prompts)} has no tool {name!r}; {nearest(name, names)}"
+                self.unanswered.append(problem)
+                raise ModelError(problem)
             return ModelResponse([ToolCallPart(str(call[TOOL]), call.get("arguments", {}))])
         if isinstance(reply, dict) and info.output_tools:
             return ModelResponse([ToolCallPart(info.output_tools[0].name, cast("dict[str, Any]", reply))])
