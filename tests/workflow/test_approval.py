@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -361,6 +362,13 @@ def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.yaml").write_text(FILE)
     return "file.yaml"
+
+
+def test_a_person_sees_the_whole_text_that_waits(file):
+    letter = " ".join(f"word{number}" for number in range(200))
+    Path(file).write_text(FILE.replace("a letter", letter))
+    redraft("run", file)
+    assert letter in " ".join(redraft("approve").stdout.split())
 
 
 def test_the_command_ends_waiting_and_approve_goes_on(file):

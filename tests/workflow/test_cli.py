@@ -319,6 +319,7 @@ def test_check_lists_what_a_run_would_use_and_calls_no_model(project, monkeypatc
   - {name: whole, run: return 1, sandbox: process}
   - {name: mine, uses: mine, with: {a: 1}}
 env: [HOME, NO_SUCH_VARIABLE]
+mcp: {shop: {command: [shop]}}
 """
     )
     (project / "w.yaml").write_text(text)
@@ -330,7 +331,8 @@ env: [HOME, NO_SUCH_VARIABLE]
         "models   local:qwen2.5-coder-0.5b",
         "actions  llm.call, mine, reflection.loop",
         "code     lua (inline), python (inline), python (process)",
-        "extras   local, lua, python",
+        "servers  shop",
+        "extras   local, lua, mcp, python",
         "env      HOME (set), NO_SUCH_VARIABLE (not set)",
     ]
     model = script_workflows(monkeypatch)

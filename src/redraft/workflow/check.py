@@ -107,6 +107,8 @@ class Requirements:
     """The full names of the models, as far as the file and the settings have them."""
     with_tools: dict[str | None, KeyPath] = field(default_factory=dict[str | None, KeyPath])
     """Models that call tools, with their first place in the file."""
+    servers: list[str] = field(default_factory=list[str])
+    """The MCP servers that the file names."""
     notes: list[WorkflowError] = field(default_factory=list[WorkflowError])
     """Keys and code that are ignored, have no effect, or work differently than in the original engine."""
 
@@ -127,6 +129,7 @@ class Requirements:
             actions=list(dict.fromkeys((*self.actions, *inner.actions))),
             code=[*self.code, *inner.code],
             model_names=self.model_names | inner.model_names,
+            servers=list(dict.fromkeys((*self.servers, *inner.servers))),
             notes=[*self.notes, *inner.notes],
         )
 
@@ -139,8 +142,13 @@ class Requirements:
     def extras(self) -> list[str]:
         """The extras of Redraft that it needs, by their names for pip."""
         names = [part for name in self.model_names for part in names_in(name)]
-        providers = {name.partition(":")[0] for name in names} & {*EXTRAS, "local"}
-        return sorted(providers | {LANGUAGES[code.language].extra for code, _ in self.code})
+        extras = {re.split("[:-]", name)[0] for name in names} & {
+            *EXTRAS,
+            "local",
+        }  # also of openai-chat:NAME
+        extras |= {LANGUAGES[code.language].extra for code, _ in self.code}
+        extras |= {"mcp"} if self.servers else set()
+        return sorted(extras | ({"http"} if HTTP in self.actions else set()))
 
 
 def check_file(
@@ -187,6 +195,7 @@ class _FileCheck:
             if not HOST.fullmatch(host):
                 self.fail(("hosts", at), f"expected 'HOST', 'HOST:PORT' or '*.DOMAIN', got {host!r}")
         for name, server in self.spec.mcp.items():
+            self.uses.servers.append(name)
             self.server(server, ("mcp", name))
         for at, node in enumerate(self.spec.nodes):
             self.node(node, ("nodes", at))

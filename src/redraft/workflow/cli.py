@@ -186,7 +186,7 @@ def question_view(approval: Approval) -> RenderableType:
     parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
     parts.append(Padding(Text(visible(approval.message)), INDENT))
     if approval.data is not None:
-        parts.append(Padding(Text(_short(approval.data), QUIET), INDENT))
+        parts.append(Padding(Text(visible(_text(approval.data)), QUIET), INDENT))
     return Group(*parts)
 
 
@@ -294,6 +294,7 @@ def _requirements(workflow: Workflow, uses: Requirements) -> dict[str, Any]:
         "models": sorted(uses.model_names),
         "actions": sorted(uses.actions),
         "code": sorted({f"{code.language} ({code.sandbox})" for code, _ in uses.code}),
+        "servers": sorted(uses.servers),
         "extras": uses.extras,
         "env": {name: name in os.environ for name in workflow.spec.env},
         "notes": [str(note) for note in uses.notes],
@@ -571,9 +572,12 @@ def _outcome(node: NodeRun) -> Text:
     return Text("" if node.value is None else _short(node.value), QUIET)
 
 
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    line = visible(in_one_line(text))
+    line = visible(in_one_line(_text(value)))
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]} ..."
 
 
