@@ -409,7 +409,7 @@ FILES = {
     ),
     "a host that is a URL": ("hosts: ['https://a.test/']\nnodes:\n- {name: n, run: pass}", 1, None, "hosts.0", "expected 'HOST', 'HOST:PORT'"),
     "a request to a host that is not listed": (
-        "hosts: [a.test]\n" + params("url: https://b.test/x", "http.request"), 7, "n", "with.url", "the host 'b.test' is not listed under 'hosts'; the file lists 'a.test'",
+        "hosts: [a.test]\n" + params("url: https://b.test/x", "http.request"), 7, "n", "with.url", "the host 'b.test' with port 443 is not listed under 'hosts'; the file lists 'a.test'",
     ),
     "a request without hosts": (params("url: '{{ state.url }}'", "http.request"), 6, "n", "with.url", "sends requests only to hosts listed under 'hosts'"),
     "a request without a URL": (params("method: GET", "http.request"), 5, "n", "with.url", "'url' is missing"),

@@ -73,7 +73,7 @@ def test_a_host_from_the_state_has_to_be_listed():
     text = "hosts: [127.0.0.1]\nnodes:\n- {name: ask, uses: http.request, with: {url: '{{ state.url }}'}}\n"
     with serving({"/": of_json(1)}) as server:
         assert run(text, {"url": server.url + "/"})["ask"] == 1
-        with pytest.raises(WorkflowError, match="the host 'localhost' is not listed") as caught:
+        with pytest.raises(WorkflowError, match=r"'localhost' with port \d+ is not listed") as caught:
             run(text, {"url": server.url.replace("127.0.0.1", "localhost")})
         assert (caught.value.line, caught.value.node) == (3, "ask")
         assert len(server.requests) == 1

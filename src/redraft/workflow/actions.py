@@ -118,7 +118,7 @@ def check_host(url: str, hosts: Sequence[str]) -> None:
         if is_same and allowed_port in (None, str(port)):
             return
     listed = f"the file lists {', '.join(map(repr, hosts))}" if hosts else "the file lists none"
-    raise ConfigError(f"{HTTP}: the host {host!r} is not listed under 'hosts'; {listed}.")
+    raise ConfigError(f"{HTTP}: the host {host!r} with port {port} is not listed under 'hosts'; {listed}.")
 
 
 F = TypeVar("F", bound=Callable[..., Any])
