@@ -124,6 +124,7 @@ def test_rows_beyond_the_limit_are_summed():
     tasks = read(*runs)["tasks"]
     assert (len(tasks["rows"]), tasks["others"]["count"], tasks["others"]["runs"]) == (MOST, 5, 5)
     assert "5 other tasks" in Seen(read(*runs, kind="html")).words
+    assert "1 other task" in Seen(read(*runs[4:], kind="html")).words
 
 
 def test_many_days_are_shown_by_month():

@@ -278,7 +278,9 @@ def test_a_failed_reflection_is_noted_and_skipped(replies, failures, caplog):
     assert result.success
     assert advised(actor.requests[-1]) == []
     assert result.reflections[0].text == ""
-    assert "A reflection (tool_result) failed" in result.diagnostics["reflection_failed"]
+    failure = result.diagnostics["reflection_failed"]
+    assert "A reflection (tool_result) failed" in failure
+    assert not failure.endswith("..")
     assert "failed and was left out" in caplog.text
     assert result.token_usage.failed_requests == failures
 

@@ -542,7 +542,7 @@ class AgentSteps:
             except Exception as error:
                 if not self.tolerant:
                     raise
-                logger.warning("The tool %s failed, and the model was told.", name, exc_info=True)
+                logger.warning("The tool %r failed; the model gets its error.", name, exc_info=True)
                 return ToolOutcome(kind="failed", message=named_error(error))
 
         try:

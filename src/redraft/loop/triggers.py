@@ -255,7 +255,7 @@ class RunState:
         self.add([reflection])
         if reflection.problem:
             logger.warning("The reflection on %s failed and was left out: %s", trigger, reflection.problem)
-            self._diagnostics["reflection_failed"] = f"A reflection ({trigger}) failed: {reflection.problem}."
+            self._diagnostics["reflection_failed"] = f"A reflection ({trigger}) failed: {reflection.problem}"
         else:
             self.steps.emit(Reflected(self.steps.run_id, trigger, reflection.text, step))
         return reflection
