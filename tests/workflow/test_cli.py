@@ -184,7 +184,7 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
         (NODE.format("rum: x"), "w.yaml, line 4, node 'first', rum: unknown key 'rum'; did you mean 'run'?"),
         (NODE.format("uses: llm.cal"), "w.yaml, line 4, node 'first', uses: there is no action 'llm.cal'"),
         (CALL.format("system: '{{ state.topic }}'"), "w.yaml, line 5, node 'first', with.system: state"),
-        (CALL.format("system: '{{ variables.topic }}'"), "nothing sets it: pass it to run(), or on the"),
+        (CALL.format("system: '{{ variables.topic }}'"), "nothing sets it: put it into the initial"),
         (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
         (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
         (CALL.format("max_tokens: 9"), "use --model NAME"),

@@ -54,7 +54,7 @@ def test_inputs_have_their_types_and_defaults(inputs, state):
             {},
             4,
             "inputs.name",
-            "'name' is missing: pass it to run(), or on the command line use -v name=TEXT",
+            "'name' is missing: put it into the initial state (`redraft run -v name=TEXT`)",
         ),
         ({"name": 5}, 4, "inputs.name", "'name' is invalid: expected string, got 5"),
         ({"name": "a", "age": "old"}, 5, "inputs.age", "'age' is invalid: expected integer?, got 'old'"),
@@ -71,6 +71,11 @@ def test_wrong_inputs_spend_nothing(inputs, line, key, message):
         assert message in str(caught.value)
         assert (caught.value.line, caught.value.key) == (line, key)
     assert work.seen == []
+
+
+def test_a_missing_list_is_asked_for_as_json():
+    with pytest.raises(WorkflowError, match=r"redraft run -v tags:=JSON"):
+        made("inputs: {tags: 'string[]'}\nnodes:\n- {name: n, uses: work}").check({})
 
 
 def test_a_default_is_converted_as_a_value_is():

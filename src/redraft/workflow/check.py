@@ -732,7 +732,7 @@ def missing_values(
                 if scope == "state" and any(_may_set(key, earlier, names, own) for earlier in before):
                     continue
                 reported.add(name)
-                hint = f"pass it to run(), or on the command line use -v {key}=TEXT"
+                hint = f"put it into the initial state (`redraft run -v {key}=TEXT`)"
                 if spec.inputs:  # then no other name can be passed
                     hint = "declare it under 'inputs', or set it in a node before"
                 set_before = {*available[str(scope)], *(earlier.output or earlier.name for earlier in before)}

@@ -45,7 +45,7 @@ def read_inputs(
     resources: Resources,
     values: Mapping[str, Any],
     unknown: Container[str] = (),
-    hint: str = "pass it to run(), or on the command line use -v {name}=TEXT",
+    hint: str = "put it into the initial state (`redraft run -v {value}`)",
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """Validate the inputs of a run and add defaults; returns the inputs and the mistakes in them.
 
@@ -65,7 +65,9 @@ def read_inputs(
         keys = {} if isinstance(declared, str) else declared
         if name not in values and DEFAULT not in keys:
             if not (isinstance(declared, str) and declared.endswith("?")):
-                wrong.append((("inputs", name), f"the input {name!r} is missing: {hint.format(name=name)}"))
+                kind = (declared if isinstance(declared, str) else str(keys.get("type"))).removesuffix("?")
+                value = f"{name}=TEXT" if kind == "string" else f"{name}:=JSON"
+                wrong.append((("inputs", name), f"the input {name!r} is missing: {hint.format(value=value)}"))
         elif name not in unknown:
             value = values[name] if name in values else keys[DEFAULT]
             try:
