@@ -44,7 +44,7 @@ NAMES = {
     """,
     "redraft.loop": """
         Agent EventLog Journalled ReflectionPattern Retry RunRecord RunStream Runs StoredRun
-        VersionDiff Why direct reflected watch
+        VersionDiff Why direct read_criteria reflected watch
     """,
     "redraft.models": "FallbackModel ProviderModel",
     "redraft.notes": """

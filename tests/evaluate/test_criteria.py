@@ -217,6 +217,10 @@ def test_long_sentence_is_shortened_only_as_a_name():
         ([1], "got 1"),
         ([None], "got None"),
         ([{"name": "clarity"}], r"got {'name': 'clarity'}\. Anything else is written as QualityCriterion"),
+        (
+            ["rules/criteria.yaml"],
+            r"name of a file, .*loop.read_criteria\('rules/criteria.yaml'\)",
+        ),
         ("clarity", "must be a list"),
         (QualityCriterion("clarity"), "must be a list"),
         (7, "must be a list"),

@@ -152,6 +152,11 @@ def _criterion(criterion: Criterion, kind: str) -> QualityCriterion:
         return replace(criterion, description=_description(criterion.name, kind))
     if isinstance(criterion, str):
         text = criterion.strip()
+        if re.fullmatch(r"\S+\.(ya?ml|json)", text):
+            raise ConfigError(
+                f"{text!r} is the name of a file, not a criterion; "
+                f"redraft.loop.read_criteria({text!r}).criteria reads its criteria."
+            )
         name = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3].rsplit(' ', 1)[0]}..."
         return QualityCriterion(name, _description(text, kind))
     if isinstance(criterion, re.Pattern):
@@ -271,8 +276,8 @@ def _description(name: str, kind: str) -> str:
         return name
     plain = name.replace("_", " ").replace("-", " ")
     return (
-        f"The quality of the output as far as its {plain} goes. Good: somebody who cares about {plain} would "
-        f"change nothing. Bad: {plain} is missing or gets in the reader's way."
+        f'How well the output meets the word "{plain}". Good: a reader who cares about it would change '
+        "nothing. Bad: it is missing or gets in the reader's way."
     )
 
 

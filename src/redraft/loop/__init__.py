@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from redraft._steps import Retry as Retry
     from redraft._steps import direct as direct
     from redraft.loop.agent import Agent as Agent
+    from redraft.loop.criteria_file import read_criteria as read_criteria
     from redraft.loop.decorator import reflected as reflected
     from redraft.loop.display import watch as watch
     from redraft.loop.event_log import EventLog as EventLog
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "._steps": ("Retry", "direct"),
     "agent": ("Agent",),
+    "criteria_file": ("read_criteria",),
     "decorator": ("reflected",),
     "display": ("watch",),
     "event_log": ("EventLog",),

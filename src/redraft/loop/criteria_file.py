@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redraft._codec import to_json
@@ -31,7 +32,6 @@ from redraft.types import QualityCriterion
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from pathlib import Path
 
     from redraft.loop.output_type import OutputType  # noqa: TC004 (for type checkers: it takes long to load)
     from redraft.loop.pattern import ReflectionPattern
@@ -101,7 +101,7 @@ def criteria_text(path: Path) -> str:
         raise ConfigError(f"The criteria file {str(path)!r} cannot be read: {_reason(error)}.") from error
 
 
-def read_criteria(path: Path, text: str | None = None) -> CriteriaFile:
+def read_criteria(path: str | Path, text: str | None = None) -> CriteriaFile:
     """Read a criteria file: a list, or a mapping with `criteria` and the other fields of a `CriteriaFile`.
 
     A criterion is a sentence, a built-in name, or a mapping with `name` and optionally `description`,
@@ -111,6 +111,7 @@ def read_criteria(path: Path, text: str | None = None) -> CriteriaFile:
     Schema, relative to the criteria file. `text` replaces the text of the file. Raises `ConfigError` with the
     file, the line and the key of each mistake.
     """
+    path = Path(path)
     if text is None:
         text = criteria_text(path)
     with modules_in(path.parent):
