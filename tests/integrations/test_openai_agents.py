@@ -244,6 +244,12 @@ def test_the_context_and_an_earlier_conversation_reach_the_agent():
     assert model.calls[0].system_instructions == "Be brief."
 
 
+def test_a_misspelled_option_is_named():
+    agent, _, _ = shop(lambda call: "7")
+    with pytest.raises(TypeError, match=r"Did you mean 'max_turns'\?"):
+        reflecting(agent, pattern=pattern(), keep=False).with_options(max_turn=2)
+
+
 def test_a_later_call_of_with_options_changes_only_what_it_names():
     seen = []
 

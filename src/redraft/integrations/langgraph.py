@@ -115,6 +115,7 @@ def answer_of(state: Mapping[str, Any]) -> Any:
 class GraphAgent(AdaptedAgent[Any]):
     """A graph of LangGraph whose answers are judged and revised; made by `reflecting`."""
 
+    @keyword_hints()
     def with_options(
         self,
         *,

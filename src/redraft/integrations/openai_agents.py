@@ -97,6 +97,7 @@ def reflecting(
 class OpenAIAgent(AdaptedAgent[Any]):
     """An agent of the OpenAI Agents SDK whose answers are judged and revised; made by `reflecting`."""
 
+    @keyword_hints()
     def with_options(
         self,
         *,
