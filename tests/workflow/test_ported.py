@@ -126,6 +126,10 @@ DIFFERS = {
         loop(CODE + "evaluator:\n  type: schema\n  schema:\n    properties:\n      a: {enumm: [b]}"),
         11, "with.evaluator.schema.properties.a.enumm", "did you mean 'enum'?",
     ),
+    "a misspelled keyword of a part that a reference names": (
+        loop(CODE + "evaluator:\n  type: schema\n  schema:\n    $ref: '#/parts/a'\n    parts: {a: {requird: [b]}}"),
+        11, "with.evaluator.schema.parts.a.requird", "did you mean 'required'?",
+    ),
     "a misspelled keyword of a reply": (
         "name: t\nnodes:\n- name: n\n  uses: llm.call\n  with: {model: gpt-4, prompt: x, schema: {anyOf: [{min_length: 3}]}}",
         5, "with.schema.anyOf.0.min_length", "did you mean 'minLength'?",
@@ -182,11 +186,32 @@ def test_a_file_that_says_what_it_means_gets_no_note(text):
     assert notes(text) == []
 
 
-def test_a_misspelled_keyword_of_an_input_is_noted():
-    text = "name: t\ninputs:\n  a:\n    type: integer\n    minimun: 1\nnodes:\n- {name: n, run: pass}"
+@pytest.mark.parametrize(
+    ("keyword", "meant"), [("minimun: 1", "minimum"), ("dependencies: {a: [b]}", "dependentRequired")]
+)
+def test_an_ineffective_keyword_of_an_input_is_noted(keyword, meant):
+    text = f"name: t\ninputs:\n  a:\n    type: integer\n    {keyword}\nnodes:\n- {{name: n, run: pass}}"
     [(line, _, key, note)] = notes(text, a=1)
-    assert (line, key) == (5, "inputs.a.minimun")
-    assert "did you mean 'minimum'?" in note
+    assert (line, key) == (5, f"inputs.a.{keyword.partition(':')[0]}")
+    assert f"'{meant}'" in note
+
+
+@pytest.mark.parametrize(
+    ("reference", "content", "inside"),
+    [
+        ("a.json", '{"requird": ["b"]}', "requird"),
+        ("a.json#/parts/b", '{"parts": {"b": {"requird": ["b"]}}}', "parts.b.requird"),
+        ("a.json", '{"properties": {"b": {"$ref": "a.json#/parts/b"}}, "parts": {"b": {"requird": []}}}',
+         "parts.b.requird"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_keyword_of_a_file_is_noted_at_the_reference(tmp_path, reference, content, inside):
+    (tmp_path / "a.json").write_text(content)
+    file = tmp_path / "w.yaml"
+    file.write_text(loop(CODE + f"evaluator:\n  type: schema\n  schema:\n    items: {{$ref: '{reference}'}}"))
+    [note] = Workflow.from_file(str(file), keep=False).check({}).notes
+    assert (note.line, note.key) == (10, "with.evaluator.schema.items.$ref")
+    assert f"in 'a.json': {inside}: JSON Schema has no keyword 'requird'" in str(note)
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,12 @@ from redraft.text.schema_tree import (
     Cost,
     SchemaTree,
     Score,
+    ineffective_keywords,
     place_of_reference,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 MAX_PROBLEMS = 100
@@ -81,6 +82,13 @@ class Schema:
         self._takes_text = self._tree.allows_strings()
         if self._cost.explained(0) > MAX_BRANCHING:
             raise ConfigError(f"the schema has more than {MAX_BRANCHING:,} branches for one place")
+
+    def ineffective_keywords(self) -> Iterator[tuple[Place, str]]:
+        """Yield the places of keywords that have no effect, each with what was probably meant.
+
+        A keyword in a file is at the place of the reference to the file.
+        """
+        return ineffective_keywords(self._tree)
 
     def is_valid(self, value: Any) -> bool:
         """Whether a JSON value is valid as it is; raises `ValueError` if it is not JSON, or too large."""

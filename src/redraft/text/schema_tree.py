@@ -349,7 +349,7 @@ def children(tree: SchemaTree, node: dict[str, Any], base: str) -> Iterator[tupl
                 yield (f".{name}" if key == "properties" else _WHERE_NAMED[key]), inner, base
 
 
-# Keywords that are probably misspelled.
+# Keywords without effect.
 
 _KEYWORDS = frozenset(
     """
@@ -368,34 +368,54 @@ _OTHERS = frozenset(("example", "comment", "note", "notes", "types"))
 _MIN_SIMILARITY = 0.8
 
 
-def misspelled_keywords(schema: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, str]]:
-    """Yield the places of keywords that are probably misspelled, each with the correct keyword.
+def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the places of keywords that have no effect, each with what was probably meant.
 
-    According to the standard, a validator ignores unknown keywords, so the intended check is missing.
+    According to the standard, a validator ignores unknown keywords, so the intended check is missing. A
+    keyword in a file is at the place of the reference to the file.
     """
     from difflib import get_close_matches  # noqa: PLC0415 (only a check of a file needs it)
 
-    if not isinstance(schema, dict):
-        return
-    for key, value in cast("dict[Any, Any]", schema).items():
-        if not isinstance(key, str):
-            continue
-        place = (*path, key)
-        meant = (
-            []
-            if key in _KEYWORDS | _OTHERS
-            else get_close_matches(key, sorted(_KEYWORDS), 1, _MIN_SIMILARITY)
-        )
-        if meant:
-            yield place, meant[0]
-        elif isinstance(value, list) and key in _WHERE_LISTS:
-            for at, item in enumerate(cast("list[Any]", value)):
-                yield from misspelled_keywords(item, (*place, at))
-        elif key in _WHERE or key == "contentSchema":
-            yield from misspelled_keywords(value, place)
-        elif key in (*_WHERE_NAMED, "$defs", "definitions") and isinstance(value, dict):
-            for name, item in cast("dict[Any, Any]", value).items():
-                yield from misspelled_keywords(item, (*place, name))
+    root = tree.root
+    draft = str(cast("Any", root).get("$schema")) if isinstance(root, dict) else ""
+    has_dependencies = any(name in draft for name in _WITH_DEPENDENCIES)
+    targets: list[tuple[str, tuple[str | int, ...], Any]] = [(ROOT, (), root)]
+    seen = set[int]()
+    while targets:  # references last: what has a place in the schema itself is reported there
+        waiting, targets = targets, []
+        for base, path, node in waiting:  # grows
+            if not isinstance(node, dict) or id(cast("Any", node)) in seen:
+                continue
+            seen.add(id(cast("Any", node)))
+            for key, value in cast("dict[Any, Any]", node).items():
+                place, what = (*path, key), ""
+                if isinstance(key, str) and key not in _KEYWORDS | _OTHERS:
+                    for meant in get_close_matches(key, sorted(_KEYWORDS), 1, _MIN_SIMILARITY):
+                        what = f"JSON Schema has no keyword {key!r}, so it has no effect; "
+                        what += f"did you mean {meant!r}?"
+                elif key == "dependencies" and not has_dependencies:
+                    what = _DEPENDENCIES
+                elif key in REFERENCES and (target := tree.target(value, base)):
+                    targets.append((target[1], path_of(unquote(value.partition("#")[2])), target[0]))
+                elif isinstance(value, list) and key in _WHERE_LISTS:
+                    items = enumerate(cast("list[Any]", value))
+                    waiting += [(base, (*place, at), item) for at, item in items]
+                elif key in _WHERE or key == "contentSchema":
+                    waiting.append((base, place, cast("Any", value)))
+                elif key in (*_WHERE_NAMED, "$defs", "definitions") and isinstance(value, dict):
+                    waiting += [(base, (*place, name), item) for name, item in cast("Any", value).items()]
+                if what and base != ROOT:
+                    what = f"in {_name(base)!r}: {'.'.join(map(str, place))}: {what}"
+                    place = place_of_reference(root, what)
+                if what:
+                    yield place, what
+
+
+_WITH_DEPENDENCIES = ("draft-07", "draft-06", "draft-04", "2019-09")
+_DEPENDENCIES = (
+    "'dependencies' belongs to draft 7 and has no effect in draft 2020-12; write 'dependentRequired', or "
+    "'$schema: http://json-schema.org/draft-07/schema#'"
+)
 
 
 # The score of a value.

@@ -19,7 +19,7 @@ from redraft._codec import describe_error
 from redraft._texts import counted, short_repr
 from redraft._validation import nearest
 from redraft.approvals import Approval, HumanAnswer
-from redraft.errors import ConfigError, ModelError, WorkflowError
+from redraft.errors import ConfigError, InvalidSchemaError, ModelError, WorkflowError
 from redraft.models.provider import ProviderModel
 from redraft.models.testing import ScriptedModel
 from redraft.text.schema import Schema
@@ -130,6 +130,15 @@ def _mistakes_in_case(case: WorkflowCase, at: int, source: CasesFile) -> Iterato
                 ("cases", at, "expect", name),
                 f"{name!r} can't be combined with 'error': a run that ends with an error has no final state",
             )
+    if case.expect.schema_ is not None:
+        path = ("cases", at, "expect", "schema")
+        try:
+            problems = Schema(case.expect.schema_).ineffective_keywords()
+        except InvalidSchemaError as error:
+            problems = error.problems
+        except ConfigError as error:
+            problems = [((), str(error))]
+        yield from (((*path, *inside), what) for inside, what in problems)
     for name, answer in case.actions.items():
         if plain_name(name) == APPROVE and not isinstance(answer, bool):
             yield from source.mistakes_in(ScriptedAnswer, answer, ("cases", at, "actions", name))

@@ -23,7 +23,6 @@ from redraft.models.provider import EXTRAS
 from redraft.sandbox.python import unsupported_features
 from redraft.sandbox.scripts import LANGUAGES, InlineRunner, ProcessPython, run_script
 from redraft.settings import names_in
-from redraft.text.schema_tree import misspelled_keywords
 from redraft.text.spec_file import unmet_conditions
 from redraft.text.templates import TemplateError, braced, template, templates_in, valid_template
 from redraft.text.yaml import KeyPath
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from redraft.text.schema import Schema
     from redraft.text.spec_file import Mistake
     from redraft.workflow.runtime import Resources
     from redraft.workflow.spec import ToolServer, WorkflowFile
@@ -204,17 +204,12 @@ class _FileCheck:
     def signature(self, key: str, declared: Mapping[str, str | Mapping[str, Any]]) -> None:
         for name, kind in declared.items():
             try:
-                schema = self.resources.schema(schema_of(kind))
-            except InvalidSchemaError as error:
-                for inside, what in error.problems:
-                    self.fail((key, name, *inside), what)
-                schema = None
-            except ConfigError as error:
+                schema = self.schema(schema_of(kind), (key, name))
+            except ConfigError as error:  # an unknown short type
                 self.fail((key, name), str(error))
-                schema = None
+                continue
             if isinstance(kind, str):
                 continue
-            self.note_misspelled_keywords(kind, (key, name))
             if VALUE in kind:
                 if key == "inputs":
                     self.fail((key, name, VALUE), "'value' is for outputs; an input has a 'default'")
@@ -497,7 +492,7 @@ class _FileCheck:
     def llm(self, call: LlmParams, path: KeyPath) -> None:
         self.model(call.model, path)
         if call.schema_ is not None:
-            self.schema(call.schema_, path)
+            self.schema(call.schema_, (*path, SCHEMA))
         if call.tools is not None:
             self.tools(call, path)
 
@@ -505,7 +500,7 @@ class _FileCheck:
         if self.code(evaluator, path, LOOP_NAMES):
             self.judging_code(evaluator, (*path, "run"))
         if evaluator.schema_ is not None:
-            self.schema(evaluator.schema_, path)
+            self.schema(evaluator.schema_, (*path, SCHEMA))
         if evaluator.type == "llm":
             self.model(evaluator.model, path)
 
@@ -517,23 +512,20 @@ class _FileCheck:
         if line := ported.only_assigns_output(code):
             self.note(path, ported.OUTPUT, within=line)
 
-    def schema(self, schema: Any, path: KeyPath) -> None:
-        place = (*path, "schema")
+    def schema(self, schema: Any, place: KeyPath) -> Schema | None:
+        """Check a schema; returns its compiled form, or None if it can't be used."""
         try:
-            self.resources.schema(schema)
+            compiled = self.resources.schema(schema)
         except InvalidSchemaError as error:
             for inside, what in error.problems:
                 self.fail((*place, *inside), what)
+            return None
         except ConfigError as error:
             self.fail(place, str(error))
-        for inside in ported.ineffective_keywords(schema):
-            self.note((*place, *inside), ported.DEPENDENCIES)
-        self.note_misspelled_keywords(schema, place)
-
-    def note_misspelled_keywords(self, schema: Any, path: KeyPath) -> None:
-        for inside, meant in misspelled_keywords(schema):
-            unknown = f"JSON Schema has no keyword {inside[-1]!r}, so it has no effect"
-            self.note((*path, *inside), f"{unknown}; did you mean {meant!r}?")
+            return None
+        for inside, what in compiled.ineffective_keywords():
+            self.note((*place, *inside), what)
+        return compiled
 
     def model(self, name: str | None, path: KeyPath) -> None:
         """Check the model that a node names; a model from the state or the settings is checked later."""

@@ -187,12 +187,6 @@ CORRECTOR = (
 NUMBER = "a number is valid from 0.8, not from 0.5; set 'threshold' to choose"
 OUTPUT = "assigning to 'output' does not return it; assign to 'result' instead, or return the value"
 CONTENT = "the result of 'llm.call' is the text itself, which has no 'content'; leave that out"
-DEPENDENCIES = (
-    "'dependencies' belongs to draft 7 and has no effect in draft 2020-12; write 'dependentRequired', or "
-    "'$schema: http://json-schema.org/draft-07/schema#'"
-)
-DRAFT_7 = ("draft-07", "draft-06", "draft-04", "2019-09")
-
 
 NUMERIC = {"float", "int", "len", "max", "min", "round", "sum"}
 RETURNS = re.compile(r"\breturn\b|\bresult\s*=(?!=)")
@@ -233,19 +227,3 @@ def reads_content(text: str, keys: Container[str]) -> int | None:
     """The first line in which code or a template reads `content` of one of these keys of the state."""
     matches = (match for match in READS_CONTENT.finditer(text) if match[1] in keys)
     return next((text.count("\n", 0, match.start()) + 1 for match in matches), None)
-
-
-def ineffective_keywords(schema: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the paths of `dependencies` in a schema, unless its draft still supports this keyword."""
-    if isinstance(schema, list):
-        for index, item in enumerate(cast("list[Any]", schema)):
-            yield from ineffective_keywords(item, (*path, index))
-    elif isinstance(schema, dict):
-        keys = cast("dict[str, Any]", schema)
-        if any(draft in str(keys.get("$schema")) for draft in DRAFT_7):
-            return
-        for key, value in keys.items():
-            if key == "dependencies" and path[-1:] != ("properties",):
-                yield (*path, key)
-            elif key not in ("const", "enum", "default", "examples"):
-                yield from ineffective_keywords(value, (*path, key))
