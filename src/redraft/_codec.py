@@ -13,9 +13,10 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import cached_property, lru_cache, partial
+from hashlib import sha256
 from importlib import import_module
 from math import isfinite
-from types import NoneType
+from types import CodeType, NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from redraft import errors
@@ -731,3 +732,43 @@ def _exception_named(name: str, message: str) -> Exception:
             except TypeError:  # its constructor needs more than a message
                 break
     return type(name, (RecordedError,), {})(message)
+
+
+# --- fingerprints ---------------------------------------------------------------------------------------
+
+
+def fingerprint(value: Any) -> str:
+    """A short digest of a definition, the same in every process with the same code."""
+    return sha256(json.dumps(_plain(value)).encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON data that does not depend on the process; functions by their code."""
+    if value is None or isinstance(value, str | int | float):
+        return value if not isinstance(value, float) else repr(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value)
+        return {str(key): _plain(items[key]) for key in sorted(items, key=str)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(_plain(item)) for item in cast("set[Any]", value))
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if is_dataclass(value):
+        return {
+            "class": type(value).__qualname__,
+            **{field.name: _plain(getattr(value, field.name, None)) for field in fields(value) if field.init},
+        }
+    if hasattr(value, "__code__"):
+        return [value.__module__, value.__qualname__, _plain(value.__code__)]
+    if isinstance(value, CodeType):
+        # Not its repr: it has an address, and the repr of a set has an order of the process.
+        constants = [_plain(each) if isinstance(each, _NESTED) else repr(each) for each in value.co_consts]
+        text = json.dumps([value.co_names, constants])
+        return sha256(value.co_code + text.encode()).hexdigest()[:12]
+    name = getattr(value, "name", None)
+    return [type(value).__module__, type(value).__qualname__, name if isinstance(name, str) else ""]
+
+
+_NESTED = (CodeType, frozenset, tuple)

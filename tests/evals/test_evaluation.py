@@ -365,6 +365,71 @@ def test_a_killed_evaluation_goes_on_without_paying_twice():
         Evaluation(cases(3), limited(), n=2, store=store, run_id="killed").run_sync()
 
 
+def four(_prompt):
+    return "4"
+
+
+def five(_prompt):
+    return "5"
+
+
+def briefed(prompt):
+    return Agent(ScriptedModel(four), system_prompt=prompt, max_iterations=0, keep=False, name="writer")
+
+
+SUM = EvalCase("a", PlainTask("2 + 2?"), reference="4", match="exact")
+NOTED = Task(description="2 + 2?", expected_output="A number.", handler=lambda _: "4")
+OF_ANOTHER_EVALUATION = {
+    "reference": ([replace(SUM, reference="5")], four, {}),
+    "match": ([replace(SUM, match="includes")], four, {}),
+    "criterion": ([replace(SUM, criteria=["Is a number."])], four, {}),
+    "hidden criterion": ([replace(SUM, hidden=[SECRET])], four, {}),
+    "threshold": ([replace(SUM, threshold=0.1)], four, {}),
+    "context": ([replace(SUM, task=PlainTask("2 + 2?", context="Base 3."))], four, {}),
+    "function": ([SUM], {"four": five}, {}),
+    "agent": ([SUM], {"four": briefed("Be brief.")}, {}),
+    "fewer tries": ([SUM], four, {"n": 1}),
+}
+
+
+@pytest.mark.parametrize("changed", OF_ANOTHER_EVALUATION.values(), ids=OF_ANOTHER_EVALUATION)
+def test_an_evaluation_is_not_continued_with_something_else(changed):
+    """Its stored tries would be reported as those of the new criteria or of the new agent."""
+    store, judge = MemoryStore(), ScriptedModel(["{}"])
+    Evaluation([SUM], four, n=2, store=store, run_id="a").run_sync()
+    changed_cases, agent, options = changed
+    evaluation = Evaluation(
+        changed_cases, agent, **{"n": 2, "store": store, "run_id": "a", "model": judge, **options}
+    )
+    for attempt in (evaluation.run_sync, evaluation.estimate_sync):
+        with pytest.raises(ConfigError, match="'a' was of other cases"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (briefed("A."), briefed("B.")),
+        (NOTED, replace(NOTED, expected_output="A word.")),
+    ],
+)
+def test_an_evaluation_is_not_continued_with_a_changed_agent(before, after):
+    store = MemoryStore()
+    Evaluation([SUM], {"writer": before}, store=store, run_id="a").run_sync()
+    Evaluation([SUM], {"writer": before}, n=2, store=store, run_id="a").run_sync()
+    with pytest.raises(ConfigError, match="'a' was of other cases"):
+        Evaluation([SUM], {"writer": after}, n=2, store=store, run_id="a").run_sync()
+
+
+def test_a_baseline_is_not_mixed_with_an_agent_of_its_name():
+    good = Evaluation([SUM], four, store=MemoryStore()).run_sync()
+    bad = Evaluation([SUM], {"baseline": five}, store=MemoryStore()).run_sync()
+    report = bad.against(good.document())
+    assert [(figures.side, figures.mean_passed) for figures in report.figures] == [
+        ("baseline", 0.0), ("earlier baseline", 1.0),
+    ]  # fmt: skip
+
+
 def test_its_runs_are_inside_it():
     store = MemoryStore()
 

@@ -1,6 +1,9 @@
 """Fleet and FleetWorker: submitting, running, cancelling, picking up, fencing and poison."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from threading import current_thread
 
@@ -634,7 +637,28 @@ def test_the_version_is_a_fingerprint_of_the_programs():
         return fleet_of(store, agent).version
 
     assert judged(first) == judged(first) != judged(second)
+    # What a function contains counts, too.
+    assert judged(lambda text: [len(word) > 3 for word in text]) != judged(
+        lambda text: [len(word) > 4 for word in text]
+    )
     assert fleet_of(store, writer(store, []), version="2026-11-23").version == "2026-11-23"
+
+
+def test_the_version_is_the_same_in_every_process():
+    """The order of a set differs between processes, also in a function's code."""
+    code = (
+        "from redraft._codec import fingerprint\n"
+        "def vowels(word): return [letter in {'a', 'e', 'i', 'o', 'u'} for letter in word]\n"
+        "print(fingerprint([vowels, {'a', 'e', 'i', 'o', 'u'}]))"
+    )
+    versions = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(versions) == 1
 
 
 def test_a_worker_whose_heartbeat_breaks_ends_with_the_error():

@@ -98,14 +98,6 @@ class EvalCase:
             )
 
     @property
-    def asked(self) -> str:
-        """Identity of the task: its description, its conversation and its images."""
-        task = self.task
-        earlier = [f"{message.role}: {message.content}" for message in task.messages]
-        images = [image.digest or image.url for image in task.all_images]
-        return "\0".join([task.description, *earlier, *images])
-
-    @property
     def grading(self) -> tuple[QualityCriterion, ...]:
         """The criteria that grade an answer; empty if the agent's own criteria grade it."""
         chosen = cast("tuple[QualityCriterion, ...]", tuple(self.hidden or self.criteria))

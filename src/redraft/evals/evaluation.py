@@ -14,9 +14,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._calls import sees_run
-from redraft._codec import describe_error, to_record
+from redraft._codec import describe_error, fingerprint, to_record
 from redraft._hints import keyword_hints
-from redraft._steps import direct
+from redraft._steps import direct, name_of_model
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
 from redraft._texts import as_text, estimate_tokens, json_data, key_of, short_repr
@@ -180,6 +180,8 @@ class Evaluation:
         named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
         judge = named or main.judge
         graders = graders_of(self._cases, main.pattern, judge)
+        judging = (grader.model for grader in graders.values() if grader.is_paid)
+        self._graded_by = {name_of_model(judge) for judge in judging if judge is not None}
         self._bench = Bench(self._run_id, store, graders, resumes=self._resumes)
         for arm in self._arms:
             for case in self._cases:
@@ -229,8 +231,8 @@ class Evaluation:
         """Run the missing tries, and report on all.
 
         A failed run is a `Try` with an `error`; repeating the evaluation under its `run_id` runs it again.
-        Raises `ConfigError` if other cases or agents were evaluated under the `run_id`, and `StoreError` if
-        the store fails.
+        Raises `ConfigError` if other cases or agents were evaluated under the `run_id`, or the same by other
+        criteria, and `StoreError` if the store fails.
         """
         evaluated = self._evaluated()
         before = await self._check_same(evaluated)
@@ -279,7 +281,7 @@ class Evaluation:
             Process.this(),
             tuple(case.id for case in self._cases),
             tuple(case.id for case in self._cases if case.control),
-            digest(*(f"{case.id} {case.asked}" for case in self._cases)),
+            fingerprint([self._cases, [arm.definition for arm in self._arms], self._graded_by]),
             self._sides,
             self._n,
         )
@@ -287,10 +289,12 @@ class Evaluation:
     async def _check_same(self, evaluated: Evaluated) -> Evaluated | None:
         """The record of the interrupted evaluation; raises `ConfigError` if it was a different evaluation."""
         before = await evaluated_in(self._store, self._run_id) if self._resumes else None
-        if before is not None and (before.digest, before.sides) != (evaluated.digest, evaluated.sides):
+        if before is not None and (
+            (before.digest, before.sides) != (evaluated.digest, evaluated.sides) or before.n > evaluated.n
+        ):
             raise ConfigError(
-                f"The evaluation {self._run_id!r} was of other cases, agents or parts; repeat its "
-                "original call, or use a new run_id."
+                f"The evaluation {self._run_id!r} was of other cases, agents, parts or judges, or of more "
+                "tries; repeat its original call, or use a new run_id."
             )
         return before
 
@@ -498,6 +502,20 @@ class Arm:
     def pattern(self) -> ReflectionPattern | None:
         """The pattern of the agent or the task; None for a function."""
         return self.agent.pattern if self.agent is not None else self.runner and self.runner.pattern
+
+    @property
+    def definition(self) -> object:
+        """What shapes its answers."""
+        if self.agent is not None:
+            return self.agent.definition
+        if self.runner is not None:
+            return [
+                self.runner.task,
+                self.runner.origin.model,
+                self.runner.pattern,
+                self.runner.judges.criteria,
+            ]
+        return self.function
 
     @property
     def judge(self) -> ChatModel | None:

@@ -155,7 +155,7 @@ class Evaluated:
     controls: tuple[str, ...]
     """Ids of the cases that were right without reflection."""
     digest: str
-    """Identifies the cases."""
+    """Identifies the cases, the agents and the judges."""
     sides: tuple[Side, ...]
     n: int = 1
     """Tries of each case."""
@@ -376,6 +376,8 @@ class EvaluationReport:
 
         Raises `ConfigError` as `read_baseline` does.
         """
+        while name in {taken for side in self.sides for taken in (side.name, side.arm)}:
+            name = f"earlier {name}"
         side, tries = read_baseline(document, self.evaluated.cases, name)
         return EvaluationReport(replace(self.evaluated, sides=(*self.sides, side)), (*self.tries, *tries))
 

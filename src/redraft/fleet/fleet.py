@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redraft._codec import fingerprint
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
@@ -18,7 +19,7 @@ from redraft._validation import check_choice, is_number, named_error, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.gate import DailyBudget, Limit
-from redraft.fleet.programs import Program, fingerprint, program_of
+from redraft.fleet.programs import Program, program_of
 from redraft.fleet.queue import (
     STATES,
     FleetJob,
@@ -108,7 +109,9 @@ class Fleet:
             name = self.name_of(schedule.program)
             _checked_task(name, schedule.task)
             self.programs[name].check(schedule.task, priced=self.budget is not None)
-        self.version = version or fingerprint(self.programs)
+        self.version = version or fingerprint(
+            {name: program.definition() for name, program in self.programs.items()}
+        )
         self.tries = tries
         self.pick_up_after = float(pick_up_after)
         self._store = store

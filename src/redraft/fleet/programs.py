@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from hashlib import sha256
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
-from redraft._codec import from_record, to_json
+from redraft._codec import from_record
 from redraft._steps import is_passing
 from redraft._validation import named_error
 from redraft.cycles.agent import CycleAgent
@@ -18,7 +16,6 @@ from redraft.loop.agent import Agent
 from redraft.loop.budget import check_prices
 from redraft.loop.record import RUN, RunRecord
 from redraft.loop.verbs import judge_of, judges_of
-from redraft.stores.base import json_text
 from redraft.types import ConvergenceReason
 from redraft.workflow.history import WORKFLOW, WorkflowRecord
 from redraft.workflow.workflow import Workflow
@@ -181,41 +178,3 @@ class _CycleProgram(Program):
 def failure(error: BaseException, reason: str = "") -> JobOutcome:
     """The outcome of a run that ended with an error."""
     return JobOutcome(named_error(error), is_passing(error), reason)
-
-
-def fingerprint(programs: Mapping[str, Program]) -> str:
-    """A digest of the definitions of programs, the same in every process with the same code."""
-    definitions = {name: _plain(programs[name].definition()) for name in sorted(programs)}
-    return sha256(json_text(definitions).encode()).hexdigest()[:12]
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON data that does not depend on the process; functions by their code."""
-    if value is None or isinstance(value, str | int | float):
-        return value if not isinstance(value, float) else repr(value)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value)
-        return {str(key): _plain(items[key]) for key in sorted(items, key=str)}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, set | frozenset):
-        return sorted(json.dumps(_plain(item)) for item in cast("set[Any]", value))
-    if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    if is_dataclass(value):
-        return {
-            "class": type(value).__qualname__,
-            **{field.name: _plain(getattr(value, field.name, None)) for field in fields(value) if field.init},
-        }
-    if hasattr(value, "__code__"):
-        return _code(value)
-    name = getattr(value, "name", None)
-    return [type(value).__module__, type(value).__qualname__, name if isinstance(name, str) else ""]
-
-
-def _code(function: Any) -> Any:
-    code = function.__code__
-    # Nested functions are constants whose repr has an address.
-    constants = [repr(constant) for constant in code.co_consts if not hasattr(constant, "co_code")]
-    text = json.dumps([to_json(code.co_names), sorted(constants)])
-    return [function.__module__, function.__qualname__, sha256(code.co_code + text.encode()).hexdigest()[:12]]
