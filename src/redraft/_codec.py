@@ -542,9 +542,15 @@ def _reading(kind: type[Any], data: object) -> Generator[None]:
     except ValueError as error:  # includes pydantic's ValidationError
         name: tuple[str, str] | None = getattr(data, "name", None)  # of data that a store has read
         record = "A record" if name is None else f"The record {name[0]!r} {name[1]!r} is damaged: it"
-        raise DamagedRecordError(
-            f"{record} can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade: {error}"
-        ) from error
+        what = f"can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade"
+        raise DamagedRecordError(f"{record} {what}: {_brief(error)}") from error
+
+
+def _brief(error: ValueError) -> str:
+    """The first mistake of a `pydantic.ValidationError`, or the message of another error."""
+    for first in getattr(error, "errors", list[Any])()[:1]:
+        return f"{pointer(first['loc'])}: {first['msg']}"
+    return str(error)
 
 
 def without_tags(data: Any) -> Any:

@@ -12,7 +12,7 @@ from redraft._codec import from_record, plain_data, to_record
 from redraft._hints import keyword_hints
 from redraft._validation import only
 from redraft.errors import ConfigError, OutputError
-from redraft.stores.base import Record, restored
+from redraft.stores.base import Record, restored, values_of
 from redraft.stores.location import required_project_store
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Approvals:
         resumed.
         """
         records = await self._store.find(APPROVAL, where={"status": "waiting"})
-        stored = restored(records, lambda record: from_record(Approval, record.data)).values()
+        stored = values_of(records, Approval)
         questions = [
             question for question in stored if run_id in (None, question.run_id) and not question.is_overdue
         ]

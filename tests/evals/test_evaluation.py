@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -19,6 +20,7 @@ from redraft import (
     Task,
     TokenUsage,
 )
+from redraft.errors import DamagedRecordError
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
 from redraft.evals.report import (
@@ -34,6 +36,7 @@ from redraft.loop.record import Process
 from redraft.notes import TaskIdentity, TaskReflection
 from redraft.notes.store import project_notes
 from redraft.protocols import ChatReply
+from redraft.stores.base import Record
 from redraft.stores.location import close_project_store
 from redraft.types import Advice, PlainTask
 from support.eval_cases import CALL, GOOD, cases, drafts_an_odd_task
@@ -419,6 +422,44 @@ def test_an_evaluation_is_not_continued_with_a_changed_agent(before, after):
     Evaluation([SUM], {"writer": before}, n=2, store=store, run_id="a").run_sync()
     with pytest.raises(ConfigError, match="'a' was of other cases"):
         Evaluation([SUM], {"writer": after}, n=2, store=store, run_id="a").run_sync()
+
+
+@pytest.mark.parametrize("data", [{"bad": 1}, {}])
+def test_a_damaged_evaluation_or_try_hides_no_other(data):
+    store = MemoryStore()
+
+    async def main():
+        report = await Evaluation([SUM], four, store=store, run_id="a").run()
+        await store.put(Record("evaluation", "b", data))
+        await store.put(Record("try", "a/b-1", data))
+        assert [evaluated.run_id for evaluated in await Evaluations(store).list()] == ["a"]
+        assert (await Evaluations(store).report("a")).tries == report.tries
+        again = await Evaluation([SUM], four, store=store, run_id="a").run()
+        assert again.tries == report.tries
+        with pytest.raises(DamagedRecordError, match=r"upgrade: /run_id: Field required\Z"):
+            await Evaluations(store).report("b")
+
+    asyncio.run(main())
+
+
+def test_an_evaluation_whose_id_begins_many_others_can_be_read():
+    store = MemoryStore()
+    for run_id in ("aa", "ab", "ac", "a"):
+        Evaluation([SUM], four, store=store, run_id=run_id).run_sync()
+    assert asyncio.run(Evaluations(store).report("a")).run_id == "a"
+
+
+def test_junit_leaves_out_what_xml_forbids():
+    bad = "a\x00b\x1bc\ufffed\ud800e\U0001f600"
+
+    def never(_output):
+        return False, bad
+
+    case = EvalCase(bad, PlainTask("2 + 2?"), [never])
+    report = Evaluation([case], {bad: four}, store=MemoryStore()).run_sync()
+    [test] = ET.fromstring(report.junit().encode())  # noqa: S314 (made here)
+    assert (test.get("name"), test.get("classname")) == ("abcde\U0001f600", "abcde\U0001f600")
+    assert "abcde\U0001f600" in test[0].get("message")
 
 
 def test_a_baseline_is_not_mixed_with_an_agent_of_its_name():

@@ -1,5 +1,6 @@
 """No command shows or exports a secret of a kept run."""
 
+import json
 import os
 import socket
 from datetime import UTC, datetime, timedelta
@@ -8,7 +9,7 @@ import pytest
 
 from redraft import ModelError
 from redraft._texts import ago
-from redraft.terminal.console import sparkline
+from redraft.terminal.console import emit, emit_json, sparkline
 from support.commands import document, redraft, script
 from support.redact_corpus import Maker, person
 
@@ -134,3 +135,23 @@ def test_times_are_relative_within_a_week(monkeypatch, seconds, shown):
 )
 def test_sparkline(scores, longest, line):
     assert sparkline(scores, longest) == line
+
+
+HOSTILE = "a\x1b[2Jb\x9b31mc\u202ed\r\ud800 \U0001f600"
+
+
+def test_data_is_unchanged_in_a_pipe_and_escaped_on_a_terminal(capsys, monkeypatch):
+    emit("a\x1b[2Jb\x9b31mc\u202ed")
+    assert capsys.readouterr().out == "a\x1b[2Jb\x9b31mc\u202ed\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    emit(HOSTILE)
+    assert capsys.readouterr().out == "a\\x1b[2Jb\\x9b31mc\\u202ed\n\\ud800 \U0001f600\n"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_json_has_no_control_characters_and_the_same_value(capsys, monkeypatch, is_terminal):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    emit_json({"a": HOSTILE})
+    output = capsys.readouterr().out
+    assert not set(HOSTILE[:-1]) & set(output) - set("a[2Jb31mcd ")
+    assert json.loads(output)["a"] == HOSTILE

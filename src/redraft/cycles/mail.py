@@ -13,7 +13,7 @@ from os import urandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from redraft._codec import from_record, plain_data, to_record
+from redraft._codec import plain_data, to_record
 from redraft._hints import keyword_hints
 from redraft._validation import check_name, check_text, nearest
 from redraft.approvals import HumanAnswer
@@ -21,7 +21,7 @@ from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.records import objects_in
 from redraft.cycles.spec import ANY
 from redraft.errors import ConfigError
-from redraft.stores.base import Record, Store, intact, restored
+from redraft.stores.base import Record, Store, intact, values_of
 
 if TYPE_CHECKING:
     from redraft.approvals import Approval
@@ -107,7 +107,7 @@ async def pending_mail(store: Store, kind: type[T], limit: int, *, topic: str | 
     name = FEEDBACK if kind is Feedback else MESSAGE
     where = {"status": PENDING} if topic is None else {"status": PENDING, "topic": topic}
     records = await store.find(name, where=where, newest_first=True, limit=limit)
-    return [*restored(records[::-1], lambda record: from_record(kind, record.data)).values()]
+    return values_of(records[::-1], kind)
 
 
 async def drop_excess_mail(store: Store) -> int:

@@ -28,7 +28,7 @@ from redraft.stats import (
     mean_of_cases,
     rate_of,
 )
-from redraft.stores.base import Record
+from redraft.stores.base import Record, values_of
 from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
@@ -599,12 +599,12 @@ class EvaluationReport:
         """The tries of the first side as JUnit XML, each as a test case."""
         side = self.sides[0]
         tries = self._tries_of(side)
-        suite = ET.Element("testsuite", name=f"redraft eval {side.name}", tests=str(len(tries)))
+        suite = ET.Element("testsuite", name=_xml(f"redraft eval {side.name}"), tests=str(len(tries)))
         counts = {"failures": 0, "skipped": 0}
         for attempt in tries:
             name = attempt.case if self.evaluated.n == 1 else f"{attempt.case} [{attempt.number}]"
             element = ET.SubElement(
-                suite, "testcase", classname=side.name, name=_xml(name), time=f"{attempt.seconds:.3f}"
+                suite, "testcase", classname=_xml(side.name), name=_xml(name), time=f"{attempt.seconds:.3f}"
             )
             answer = side.answer(attempt)
             passed = METRICS["passed"](attempt, answer)
@@ -719,8 +719,8 @@ def row(figures: Figures) -> dict[str, str]:
 
 
 def _xml(text: str) -> str:
-    """Remove the control characters that XML forbids."""
-    return "".join(char for char in text if char in "\t\n\r" or ord(char) >= 32)  # noqa: PLR2004 (the space)
+    """Remove the characters that XML forbids: controls, halves of pairs, and the last two of the plane."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)
 
 
 # --- as stored ------------------------------------------------------------------------------------------
@@ -735,7 +735,7 @@ class Evaluations:
     async def list(self, limit: int = 50) -> list[Evaluated]:
         """The newest evaluations."""
         records = await self._store.find(EVALUATION, newest_first=True, limit=limit)
-        return [from_record(Evaluated, record.data) for record in records]
+        return values_of(records, Evaluated)
 
     async def report(self, run_id: str = LAST) -> EvaluationReport:
         """Report of an evaluation by its id or a prefix of it, or of the `last` evaluation.
@@ -744,9 +744,10 @@ class Evaluations:
         """
         if run_id == LAST:
             records = await self._store.find(EVALUATION, newest_first=True, limit=1)
+        elif exact := await self._store.get(EVALUATION, run_id):
+            records = [exact]
         else:
             records = await self._store.find(EVALUATION, prefix=run_id, limit=3) if run_id else []
-            records = [record for record in records if record.key == run_id] or records
         record = only(records, run_id, "evaluations", lambda record: record.key)
         if record is None:
             none = "No evaluations are stored here yet."
@@ -764,5 +765,4 @@ async def evaluated_in(store: Store, run_id: str) -> Evaluated | None:
 
 async def tries_in(store: Store, run_id: str) -> list[Try]:
     """Tries of an evaluation that have ended."""
-    records = await store.find(TRY, prefix=f"{run_id}/")
-    return [from_record(Try, record.data) for record in records]
+    return values_of(await store.find(TRY, prefix=f"{run_id}/"), Try)

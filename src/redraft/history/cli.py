@@ -54,7 +54,6 @@ from redraft.terminal.console import (
     deliver,
     emit,
     emit_json,
-    emit_untrusted,
     sparkline,
 )
 from redraft.terminal.exits import BUDGETS, ExitCode, code_of
@@ -403,7 +402,7 @@ async def show(
         if as_json:
             emit_json({"run_id": stored.record.run_id, "version": selected})
         else:
-            emit_untrusted(as_text(selected.output))
+            emit(as_text(selected.output))
     elif as_json:
         emit_json(stored.document(steps=prompts) if verbatim else _document(stored, steps=prompts))
     else:

@@ -17,7 +17,7 @@ from redraft.errors import ConfigError, MissingExtraError
 from redraft.integrations.hook_answer import GIT, answer
 from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, run_async
-from redraft.terminal.console import CalmConsole, emit_untrusted
+from redraft.terminal.console import CalmConsole, emit
 from redraft.terminal.exits import ExitCode
 from redraft.terminal.input import confirm
 
@@ -97,7 +97,7 @@ def accept() -> None:
     if accepted is None or not changed:
         typer.echo("Nothing has changed.", err=True)
         return
-    emit_untrusted(accepted.diff(changed))
+    emit(accepted.diff(changed))
     if not sys.stdin.isatty():
         raise ConfigError("Nothing was accepted: a person has to do that, at a terminal.")
     if not confirm("Accept this?", to="accept", done="accepted"):
@@ -155,7 +155,7 @@ def _make(change: FileChange, *, check: bool) -> None:
         typer.echo(f"{change.path}: nothing to change.", err=True)
         return
     if check:
-        emit_untrusted(change.diff)
+        emit(change.diff)
         raise typer.Exit(ExitCode.NOT_MET)
     change.write()
     typer.echo(f"{'Deleted' if change.after is None else 'Written'}: {change.path}", err=True)

@@ -31,7 +31,7 @@ from redraft.loop.journal import OUTSIDE, STEP, Journalled, check_run_id
 from redraft.loop.record import Process
 from redraft.memory.safety import Cleaner
 from redraft.redact.log import logger
-from redraft.stores.base import Record, intact
+from redraft.stores.base import Record, values_of
 from redraft.stores.run_index import RUN
 from redraft.text.characters import without_middle
 
@@ -117,7 +117,7 @@ class DueReflections:
     async def list(self) -> list[DueReflection]:
         """The due reflections, including those that a process is writing."""
         records = await self._store.find(DUE, prefix=f"{self._agent}/")
-        return [from_record(DueReflection, record.data) for record in intact(records)]
+        return values_of(records, DueReflection)
 
     @asynccontextmanager
     async def writing(self, run_id: str, kind: LessonKind) -> AsyncGenerator[DueReflection | None]:
@@ -187,7 +187,7 @@ class DueReflections:
     async def runs_of(self, lesson: str, kind: LessonKind) -> list[str]:
         """The ids of the runs that left a lesson, oldest first: one run wrote it, the others repeated it."""
         settled = await self._store.find(SETTLED, where={"lesson": lesson, "kind": kind}, newest_first=True)
-        return [from_record(DueReflection, record.data).run_id for record in reversed(intact(settled))]
+        return [due.run_id for due in values_of(settled[::-1], DueReflection)]
 
     async def complete(self, run_id: str, kind: LessonKind, lesson: str) -> None:
         """Record which lesson a run left."""
@@ -221,7 +221,7 @@ class DueReflections:
 async def all_due(store: Store) -> list[DueReflection]:
     """The due reflections of all agents, oldest first."""
     records = await store.find(DUE, newest_first=True)
-    return [from_record(DueReflection, record.data) for record in reversed(intact(records))]
+    return values_of(records[::-1], DueReflection)
 
 
 def resolve_due(reference: str, due: Sequence[DueReflection]) -> DueReflection:

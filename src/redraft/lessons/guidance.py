@@ -16,7 +16,7 @@ from redraft.lessons.rules import Rule, Rules, key_of
 from redraft.lessons.writer import Replay
 from redraft.redact.kinds import MARK
 from redraft.redact.log import logger
-from redraft.stores.base import Record, Store, intact
+from redraft.stores.base import Record, Store, intact, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,7 +137,7 @@ class Guidance:
         records = await self._store.find(
             QUARANTINED, prefix=f"{self._folder}/{digest_of(task)}/", newest_first=True
         )
-        return [from_record(Quarantined, record.data).lesson for record in intact(records)]
+        return [quarantined.lesson for quarantined in values_of(records, Quarantined)]
 
     async def add(self, lesson: Lesson, taught_by: str, reflection: LessonReflection) -> None:
         """Add the rule and the playbook of a new lesson, or store those of a quarantined lesson.

@@ -14,7 +14,7 @@ from redraft._texts import counted
 from redraft.lessons.obedience import Obedience
 from redraft.memory.effects import LATEST, payoff_of
 from redraft.stats import rate_of
-from redraft.stores.base import Record, intact
+from redraft.stores.base import Record, values_of
 from redraft.stores.run_index import LESSON_USE, RunUse, run_index
 
 if TYPE_CHECKING:
@@ -223,9 +223,7 @@ class Impact:
         """The latest runs, by default of any task type, earliest first."""
         where = {"agent": self._agent} | ({} if task_type is None else {"task_type": task_type})
         records = await self._store.find(SCORED_RUN, where=where, newest_first=True, limit=LATEST)
-        return sorted(
-            (from_record(ScoredRun, record.data) for record in intact(records)), key=attrgetter("at")
-        )
+        return sorted(values_of(records, ScoredRun), key=attrgetter("at"))
 
     async def _counters(self, prefix: str) -> dict[str, Counters]:
         counts = await self._index.count_uses(LESSON_USE, tuple(_OUTCOMES), prefix=prefix)

@@ -51,8 +51,8 @@ from redraft.terminal.console import (
     QUIET,
     CalmConsole,
     deliver,
+    emit,
     emit_json,
-    emit_untrusted,
 )
 from redraft.terminal.exits import code_of
 from redraft.terminal.tables import PlainTable
@@ -670,14 +670,14 @@ def deliver_result(
         document = withheld(to_json(result_document(result)))
         emit_json(document | {"best_output": result.best_output})
     elif path is None:
-        emit_untrusted(best)
+        emit(best)
     if path is None:
         return
     try:
         write_output(path, best, force=force)
     except ConfigError as error:
         if not as_json:
-            emit_untrusted(best)
+            emit(best)
         raise ConfigError(f"{error} See stdout.") from error
 
 

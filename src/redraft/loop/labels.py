@@ -8,13 +8,13 @@ from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from redraft._codec import from_record, to_record
+from redraft._codec import to_record
 from redraft.errors import StoreError
 from redraft.evaluate.judge import JudgeId
 from redraft.loop.journal import enclosing_step
 from redraft.redact.log import logger
 from redraft.stats import FEWEST_CASES, Agreement, Rating, agreement_of
-from redraft.stores.base import Record, intact
+from redraft.stores.base import Record, values_of
 from redraft.stores.location import project_place, project_store
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ def agreement_with(labels: Iterable[Label], criteria: Sequence[QualityCriterion]
 
 async def labels_of(store: Store, judge: JudgeId) -> list[Label]:
     """The labels of a judge's judgements, skipped ones included."""
-    records = intact(await store.find(LABEL, prefix=f"{judge.key}/"))
-    return [from_record(Label, record.data) for record in records]
+    return values_of(await store.find(LABEL, prefix=f"{judge.key}/"), Label)
 
 
 async def store_label(store: Store, judge: JudgeId, label: Label) -> None:

@@ -20,8 +20,8 @@ from redraft.terminal.console import (
     QUIET,
     CalmConsole,
     deliver,
+    emit,
     emit_json,
-    emit_untrusted,
     sparkline,
 )
 from redraft.terminal.tables import PlainTable
@@ -265,7 +265,7 @@ async def export(
     async with Notes(database) as stored:
         tasks = await stored.read_all(task)
     if markdown:
-        emit_untrusted("\n".join(each.markdown() for each in tasks))
+        emit("\n".join(each.markdown() for each in tasks))
     else:
         emit_json({"tasks": [each.document() for each in tasks]})
 

@@ -34,7 +34,7 @@ from redraft.notes.note import (
 )
 from redraft.notes.task import TaskIdentity
 from redraft.notes.trial import Trial, evidence_of, is_settled, may_replace, reason_of
-from redraft.stores.base import Record, intact, listed
+from redraft.stores.base import Record, intact, listed, values_of
 from redraft.stores.location import project_store, server_space
 from redraft.stores.run_index import NOTE_USE, RunUse, run_index
 from redraft.stores.sqlite import MemoryStore
@@ -134,8 +134,7 @@ class NoteStore:
         # By number: sorting 100,000 revisions by time would take a store long.
         after = await listed(self._store, NOTE, _note_key(identity, before)) if before else None
         records = await self._store.find(NOTE, prefix=f"{_key(identity)}/", after=after)
-        notes = [from_record(Note, record.data) for record in intact(records)]
-        notes.sort(key=attrgetter("version"))
+        notes = sorted(values_of(records, Note), key=attrgetter("version"))
         return notes if latest is None else notes[-latest:]
 
     async def append(

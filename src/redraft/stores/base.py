@@ -23,6 +23,7 @@ from typing import (
 )
 from zlib import crc32
 
+from redraft._codec import from_record
 from redraft._validation import check_count, named_error
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 
@@ -145,6 +146,11 @@ def restored(records: Sequence[Record], read: Callable[[Record], T]) -> dict[str
         except StoreError as error:
             warn_once(f"The record {record.key!r} of the kind {record.kind!r} is left out: {error}")
     return values
+
+
+def values_of(records: Sequence[Record], kind: type[T]) -> list[T]:
+    """Values of a `kind` from records; each unreadable record is logged once as a warning."""
+    return [*restored(records, lambda record: from_record(kind, record.data)).values()]
 
 
 async def listed(store: Store, kind: str, key: str) -> Record | None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from redraft._codec import to_json
 from redraft.redact.log import logger
-from redraft.text.characters import visible
+from redraft.text.characters import visible, visible_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,12 @@ class CalmConsole(Console):
 
 
 def emit(text: str) -> None:
-    """Write data to stdout unchanged, with a final line break."""
+    """Write data to stdout, with a final line break, and with control characters escaped on a terminal.
+
+    A file or pipe gets every character unchanged.
+    """
+    if sys.stdout.isatty():
+        text = visible(text)
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
@@ -108,20 +113,10 @@ def emit(text: str) -> None:
         _close(sys.stdout.fileno())
 
 
-def emit_untrusted(text: str) -> None:
-    """Write the output of a model or a program to stdout, with control characters escaped on a terminal.
-
-    A file or pipe gets every character unchanged.
-    """
-    emit(visible(text) if sys.stdout.isatty() else text)
-
-
 def emit_json(document: Mapping[str, Any]) -> None:
     """Write a JSON document to stdout, with its `schema_version` first."""
     versioned = {"schema_version": SCHEMA_VERSION, **document}
-    text = json.dumps(to_json(versioned), ensure_ascii=False, indent=2)
-    # No encoding has lone surrogates; JSON can escape them.
-    emit(text.encode("utf-8", "backslashreplace").decode())
+    emit(visible_json(json.dumps(to_json(versioned), ensure_ascii=False, indent=2)))
 
 
 def deliver(

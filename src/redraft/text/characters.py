@@ -21,6 +21,11 @@ def visible(text: str) -> str:
     return _UNSAFE.sub(_escape, _LINE_BREAK.sub("\n", text))
 
 
+def visible_json(text: str) -> str:
+    """Escape the same characters in a JSON document, whose value stays the same."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"  # noqa: PLR2004 (as Python writes them)

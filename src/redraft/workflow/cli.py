@@ -47,7 +47,6 @@ from redraft.terminal.console import (
     Warnings,
     emit,
     emit_json,
-    emit_untrusted,
 )
 from redraft.terminal.exits import ExitCode, report_error
 from redraft.text.characters import visible
@@ -393,9 +392,9 @@ def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
             }
         )
     elif result.outputs:
-        emit_untrusted(readable(result.outputs))
+        emit(readable(result.outputs))
     elif last is not None:
-        emit_untrusted(readable(last))
+        emit(readable(last))
 
 
 def readable(value: Any) -> str:
