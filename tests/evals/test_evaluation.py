@@ -449,6 +449,12 @@ def test_an_evaluation_whose_id_begins_many_others_can_be_read():
     assert asyncio.run(Evaluations(store).report("a")).run_id == "a"
 
 
+@pytest.mark.parametrize("run_id", ["", "a/b", "a\n", 5])
+def test_an_invalid_id_is_refused_before_anything_is_stored(run_id):
+    with pytest.raises(ConfigError, match="run_id must be 1 to 200 printable characters"):
+        Evaluation([SUM], four, run_id=run_id, store=MemoryStore())
+
+
 def test_junit_leaves_out_what_xml_forbids():
     bad = "a\x00b\x1bc\ufffed\ud800e\U0001f600"
 

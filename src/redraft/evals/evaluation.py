@@ -60,7 +60,7 @@ from redraft.evals.report import (
 from redraft.evaluate.evidence import tool_results
 from redraft.loop.agent import Agent
 from redraft.loop.budget import EXPECTED_REPLY, Budget, SharedBudget, check_prices
-from redraft.loop.journal import RunKey, new_run_id
+from redraft.loop.journal import RunKey, check_run_id, new_run_id
 from redraft.loop.pattern import (
     ReflectionPattern,
     run_functions,
@@ -154,6 +154,8 @@ class Evaluation:
         check_count("n", n, 1)
         check_count("concurrency", concurrency, 1)
         check_model("model", model)
+        if run_id is not None:
+            check_run_id(run_id)
         budget = Budget(budget_tokens, budget_usd, budget_seconds)
         if isinstance(cases, str | Path):
             cases = read_cases(cases)
