@@ -426,3 +426,25 @@ def test_what_a_script_defines_is_not_imported(monkeypatch):
     assert importable_name(object(), __name__) == ""
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(writer=writer))
     assert importable_name(writer, "__main__") == ""
+
+
+@pytest.mark.parametrize("reference", [0, 0.0, False, True, {}, [], "no", 2**70, {"a": None}])
+@pytest.mark.parametrize("threshold", [None, 0.0, 1.0])
+def test_a_case_that_is_written_is_read_again(tmp_path, reference, threshold):
+    case = EvalCase("a", PlainTask("a"), reference=reference, match="json", threshold=threshold)
+    add_cases(tmp_path / "cases.yaml", [case])
+    [again] = read_cases(tmp_path / "cases.yaml")
+    assert again == case
+    assert type(again.reference) is type(reference)
+
+
+@pytest.mark.parametrize(("answer", "passes"), [("4", True), ("four", True), ("5", False)])
+def test_a_number_in_a_list_of_accepted_texts_is_one_of_them(tmp_path, answer, passes):
+    file = written(tmp_path, "cases: [{task: 2 + 2?, reference: [4, four], match: exact}]")
+    [case] = read_cases(file)
+    assert asyncio.run(graders_of([case])[case.id](case, answer)).satisfactory is passes
+
+
+def test_a_message_without_content_is_a_mistake(tmp_path):
+    with pytest.raises(ConfigError, match=r"line 2: the message has no 'content'"):
+        read_cases(written(tmp_path, "cases:\n- {task: a, messages: [{role: user}]}\n"))

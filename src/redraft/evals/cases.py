@@ -130,9 +130,10 @@ class EvalCase:
                 entries[name] = [
                     entry["name"] if len(entry) == 1 else entry for entry in map(criterion_entry, criteria)
                 ]
+        plain = EvalCase(self.id, task)
         for name in ("wrong", *PLAIN):
-            value = getattr(self, name)
-            if value not in (None, "", (), {}, False):
+            value, default = getattr(self, name), getattr(plain, name)
+            if (type(value), value) != (type(default), default):  # a reference may be 0, False or {}
                 entries[name] = to_json(value)
         return entries
 
@@ -146,7 +147,8 @@ def _accepted_texts(reference: Any) -> set[str]:
     accepted = {_plain_text(reference)}
     if isinstance(reference, list | tuple):
         several = cast("Sequence[Any]", reference)
-        accepted |= {_plain_text(text) for text in several if all(isinstance(each, str) for each in several)}
+        if any(isinstance(each, str) for each in several):  # YAML reads an answer such as 4 as a number
+            accepted |= set(map(_plain_text, several))
     return accepted
 
 
@@ -409,6 +411,8 @@ class _CasesReader(CriteriaReader):
             self.fail(way, f"the role of a message must be one of {', '.join(ROLES)}, got {role!r}")
         images = self._images(entries.get("images", ()), (*way, "images"))
         content: str = entries.get("content", "")
+        if not content and not images:
+            self.fail(way, "the message has no 'content'")
         return ImageMessage(role, content, images) if images else Message(role, content)
 
     def _images(self, places: Sequence[Any], way: KeyPath) -> tuple[Image, ...]:
