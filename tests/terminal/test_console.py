@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from rich.text import Text
 
 from redraft import ModelError
 from redraft._texts import ago
-from redraft.terminal.console import emit, emit_json, sparkline
+from redraft.redact.log import logger
+from redraft.terminal.console import CalmConsole, Warnings, emit, emit_json, sparkline
+from redraft.terminal.tables import PlainTable
 from support.commands import document, redraft, script
 from support.redact_corpus import Maker, person
 
@@ -155,3 +159,17 @@ def test_json_has_no_control_characters_and_the_same_value(capsys, monkeypatch, 
     output = capsys.readouterr().out
     assert not set(HOSTILE[:-1]) & set(output) - set("a[2Jb31mcd ")
     assert json.loads(output)["a"] == HOSTILE
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_nothing_that_is_shown_steers_the_terminal(capsys, monkeypatch, is_terminal):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    console = CalmConsole()
+    console.say(HOSTILE)
+    console.show(Text(HOSTILE, "red"))
+    console.show(PlainTable([{"a": HOSTILE}]))
+    with Warnings(console):
+        logger.warning("%s", HOSTILE)
+    output = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)  # the console's own colours
+    assert output.count("\\x1b[2Jb") == 4
+    assert not set("\x1b\x9b\u202e\r\ud800") & set(output)

@@ -78,7 +78,7 @@ def learn() -> None:
     from redraft.integrations.hook import learn
 
     for lesson in run_async(learn()):
-        typer.echo(lesson)
+        emit(lesson)
 
 
 @hook.command()
@@ -95,7 +95,7 @@ def accept() -> None:
     accepted = Sessions().accepted()
     changed = {} if accepted is None else accepted.changed(project_folder())
     if accepted is None or not changed:
-        typer.echo("Nothing has changed.", err=True)
+        CalmConsole(stderr=True).say("Nothing has changed.")
         return
     emit(accepted.diff(changed))
     if not sys.stdin.isatty():
@@ -152,13 +152,13 @@ def _configured(name: str) -> CodingAgent | None:
 
 def _make(change: FileChange, *, check: bool) -> None:
     if change.before == change.after:
-        typer.echo(f"{change.path}: nothing to change.", err=True)
+        CalmConsole(stderr=True).say(f"{change.path}: nothing to change.")
         return
     if check:
         emit(change.diff)
         raise typer.Exit(ExitCode.NOT_MET)
     change.write()
-    typer.echo(f"{'Deleted' if change.after is None else 'Written'}: {change.path}", err=True)
+    CalmConsole(stderr=True).say(f"{'Deleted' if change.after is None else 'Written'}: {change.path}")
 
 
 def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: HookOptions) -> None:
@@ -168,17 +168,17 @@ def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: H
 
     criteria = project_folder() / hook_options.criteria
     if not _git("rev-parse", "--show-toplevel"):
-        typer.echo("This is not a git repository: until it is, nothing is checked.", err=True)
+        CalmConsole(stderr=True).say("This is not a git repository: until it is, nothing is checked.")
     if not criteria.is_file():
-        typer.echo(f"Write the criteria next: {criteria} does not exist.", err=True)
+        CalmConsole(stderr=True).say(f"Write the criteria next: {criteria} does not exist.")
     if agent is not None and Path(shlex.split(program)[0]).is_absolute():
-        typer.echo(
-            "The command is a path on this machine; for others who share the file, pass --program.", err=True
+        CalmConsole(stderr=True).say(
+            "The command is a path on this machine; for others who share the file, pass --program."
         )
     if agent is not None and agent.note:
-        typer.echo(agent.note, err=True)
+        CalmConsole(stderr=True).say(agent.note)
     if path.name == "pre-commit" and path.parent.name != HUSKY and not os.access(path, os.X_OK):
-        typer.echo(f"git ignores {path} until it is executable.", err=True)
+        CalmConsole(stderr=True).say(f"git ignores {path} until it is executable.")
 
 
 def _this_program() -> str:

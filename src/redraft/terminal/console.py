@@ -17,9 +17,10 @@ from redraft.redact.log import logger
 from redraft.text.characters import visible, visible_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
+    from rich.segment import Segment
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 WIDTH_WITHOUT_TERMINAL = 100
@@ -43,7 +44,10 @@ def between_words(text: str, width: int) -> str:
 
 
 class CalmConsole(Console):
-    """A console that ignores a closed pipe, and for stderr any error: lost progress must not end a run."""
+    """A console that escapes control characters, and ignores a closed pipe.
+
+    On stderr, it ignores any error: lost progress must not end a run.
+    """
 
     def __init__(self, *, stderr: bool = False) -> None:
         self._is_stderr = stderr
@@ -84,6 +88,11 @@ class CalmConsole(Console):
         """Print a message, unless it is empty. On a terminal, long lines are broken between words."""
         if line:
             self.out(between_words(line, self.width) if self.is_terminal else line, highlight=False)
+
+    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        # Nothing that is shown, such as a file name or a log message, may steer the terminal.
+        segments = (part if part.control else part._replace(text=visible(part.text)) for part in buffer)
+        return super()._render_buffer(segments)
 
     def _check_buffer(self) -> None:
         try:
