@@ -11,9 +11,14 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, field_validator
 
 from redraft._calls import functions_in
+from redraft.cycles.check import check
+from redraft.cycles.spec import AgentFile, parse_agent_file
 from redraft.errors import ConfigError, ModelError
 from redraft.evaluate.checks import count, function, regex, schema
 from redraft.evaluate.panel import panel
+from redraft.loop.output_type import output_type_of
+from redraft.models.testing import ScriptedModel
+from redraft.redact.log import warn_once
 from redraft.types import Issue, QualityCriterion, ReflectionEvaluation
 from support.evaluation import RUN, criterion, evaluate
 
@@ -639,3 +644,38 @@ def test_class_that_cannot_validate_json_is_refused():
 
     with pytest.raises(ConfigError, match=r"schema: .*Plain.* can't validate JSON"):
         schema(criterion("schema", schema=Plain))
+
+
+def _criterion(keywords):
+    schema(QualityCriterion("fields", evaluator="schema", evaluator_config={"schema": keywords}))
+
+
+def _output_type(keywords):
+    output_type_of({"type": "object", "properties": {"a": keywords}})
+
+
+def _stage(keywords):
+    file = AgentFile(
+        "name: t\nstages:\n  reason:\n    substages:\n    - type: analyze\n      name: a\n      prompt: x\n"
+        f"      outputSchema: {{type: object, properties: {{a: {json.dumps(keywords)}}}}}\n",
+        "agent.yaml",
+    )
+    check(parse_agent_file(file), file, {}, lambda _: ScriptedModel([]))
+
+
+@pytest.mark.parametrize(
+    ("uses", "place"),
+    [
+        (_criterion, "Criterion 'fields': "),
+        (_output_type, "output_type: properties.a."),
+        (_stage, "outputSchema: properties.a."),
+    ],
+)
+def test_a_misspelled_keyword_of_a_schema_is_logged_once(caplog, uses, place):
+    """It has no effect, so whatever it should check would pass unnoticed."""
+    warn_once.cache_clear()
+    for _ in range(2):
+        uses({"requird": ["b"]})
+    [message] = caplog.messages
+    assert f"{place}requird: JSON Schema has no keyword 'requird'" in message
+    assert "did you mean 'required'?" in message

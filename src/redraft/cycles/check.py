@@ -44,6 +44,7 @@ from redraft.cycles.spec import (
 )
 from redraft.cycles.triggers import next_time
 from redraft.errors import AgentFileError, ConfigError, MissingExtraError
+from redraft.evaluate.checks import warn_of_ineffective_keywords
 from redraft.http import require_http
 from redraft.redact.log import logger
 from redraft.text.schema import Schema
@@ -256,10 +257,11 @@ class _Check:
         if (schema := substage.output_schema) is not None:
             schema_path = (*path, "outputSchema")
             try:
-                Schema(schema)
+                compiled = Schema(schema)
             except ConfigError as error:
                 self.fail(schema_path, str(error))
             else:
+                warn_of_ineffective_keywords(compiled, ".".join(map(str, schema_path)))
                 if schema.get("type", "object") != "object":
                     self.fail((*schema_path, "type"), f"the reply must be an object, not {schema['type']!r}")
         if substage.prompt is not None:

@@ -719,8 +719,8 @@ def row(figures: Figures) -> dict[str, str]:
 
 
 def _xml(text: str) -> str:
-    """Remove the characters that XML forbids: controls, halves of pairs, and the last two of the plane."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)
+    """Replace the characters that XML forbids: controls, halves of pairs, and the last two of the plane."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
 
 
 # --- as stored ------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from redraft.evaluate.criteria import (
     required,
     unknown,
 )
+from redraft.redact.log import warn_once
 from redraft.text.regex import compile_pattern
 from redraft.text.replies import json_of, unfenced
 from redraft.text.schema import Schema
@@ -73,6 +74,7 @@ def schema(criterion: QualityCriterion) -> Evaluator:
         compiled = Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     except ConfigError as error:
         raise invalid(criterion, f"{str(error).removesuffix('.')}.") from error
+    warn_of_ineffective_keywords(compiled, f"Criterion {name!r}")
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
         if raw and isinstance(output, str) and unfenced(output)[1] > 1:
@@ -89,6 +91,12 @@ def schema(criterion: QualityCriterion) -> Evaluator:
         return failed(*issues) if issues else PASSED
 
     return check
+
+
+def warn_of_ineffective_keywords(schema: Schema, what: str) -> None:
+    """Warn of each keyword of a schema that has no effect, because it is probably misspelled."""
+    for place, why in schema.ineffective_keywords():
+        warn_once(f"{what}: {'.'.join(map(str, place))}: {why}")
 
 
 FENCED = "The JSON is inside a Markdown fence; expected nothing but JSON."

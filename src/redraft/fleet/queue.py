@@ -13,7 +13,8 @@ from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
-from redraft.stores.base import FencedStore, Record, intact, restored, warn_once
+from redraft.redact.log import warn_once
+from redraft.stores.base import FencedStore, Record, intact, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from redraft._pointers import path_of
 from redraft._texts import as_text, remember_source, short_repr, source_of, type_name
 from redraft.errors import ConfigError, OutputError, StoreError
+from redraft.evaluate.checks import warn_of_ineffective_keywords
 from redraft.text.replies import json_of
 from redraft.text.schema import Schema
 from redraft.text.schema_errors import MOST_ISSUES, validated, value_at
@@ -224,6 +225,7 @@ def output_type_of(kind: Any) -> OutputType[Any] | None:
             validator = Schema(given_schema)
         except ConfigError as error:
             raise ConfigError(f"output_type: {str(error).removesuffix('.')}.") from error
+        warn_of_ineffective_keywords(validator, "output_type")
         schema = _rooted(given_schema, "the JSON Schema", IN_SCHEMA)
         name = str(schema.get("title") or "value of the JSON Schema")
         return OutputType(

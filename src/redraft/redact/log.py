@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from functools import lru_cache
 
 logger = logging.getLogger("redraft")
 """The one logger of the library: everything is logged here, without secrets."""
@@ -13,6 +14,12 @@ run_logger = logging.getLogger("redraft.runs")
 run_logger.setLevel(logging.WARNING)
 
 LOST = "A log message is withheld here, because it could not be rendered or redacted."
+
+
+@lru_cache(maxsize=1000)
+def warn_once(text: str) -> None:
+    """Log a warning, once per process."""
+    logger.warning("%s", text)
 
 
 def withhold_in_log() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from math import isfinite
 from typing import (
     TYPE_CHECKING,
@@ -26,6 +25,7 @@ from zlib import crc32
 from redraft._codec import from_record
 from redraft._validation import check_count, named_error
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
+from redraft.redact.log import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,14 +157,6 @@ async def listed(store: Store, kind: str, key: str) -> Record | None:
     """The record with a key, damaged or not, so that a list can continue after it."""
     records = await store.find(kind, prefix=key, limit=1)
     return records[0] if records and records[0].key == key else None
-
-
-@lru_cache(maxsize=1000)
-def warn_once(damage: str) -> None:
-    """Log a warning about damaged records, once per process."""
-    from redraft.redact.log import logger  # noqa: PLC0415 (damage is rare)
-
-    logger.warning("%s", damage)
 
 
 @runtime_checkable

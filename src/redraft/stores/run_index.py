@@ -24,6 +24,7 @@ from typing import (
 from redraft._texts import counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError, DamagedRecordError
+from redraft.redact.log import warn_once
 from redraft.stores.base import (
     Record,
     Row,
@@ -33,7 +34,6 @@ from redraft.stores.base import (
     json_text,
     microseconds,
     time_of,
-    warn_once,
 )
 
 if TYPE_CHECKING:

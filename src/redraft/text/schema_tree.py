@@ -365,6 +365,8 @@ deprecated readOnly writeOnly
 """The keywords of all drafts."""
 _OTHERS = frozenset(("example", "comment", "note", "notes", "types"))
 """Keys that authors add on purpose, though they resemble keywords."""
+_EXPECTED = _KEYWORDS | _OTHERS
+_NAMED_SCHEMAS = frozenset((*_WHERE_NAMED, "$defs", "definitions"))
 _MIN_SIMILARITY = 0.8
 
 
@@ -374,8 +376,6 @@ def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[tuple[str | int, ..
     According to the standard, a validator ignores unknown keywords, so the intended check is missing. A
     keyword in a file is at the place of the reference to the file.
     """
-    from difflib import get_close_matches  # noqa: PLC0415 (only a check of a file needs it)
-
     root = tree.root
     draft = str(cast("Any", root).get("$schema")) if isinstance(root, dict) else ""
     has_dependencies = any(name in draft for name in _WITH_DEPENDENCIES)
@@ -389,7 +389,9 @@ def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[tuple[str | int, ..
             seen.add(id(cast("Any", node)))
             for key, value in cast("dict[Any, Any]", node).items():
                 place, what = (*path, key), ""
-                if isinstance(key, str) and key not in _KEYWORDS | _OTHERS:
+                if isinstance(key, str) and key not in _EXPECTED:
+                    from difflib import get_close_matches  # noqa: PLC0415 (few schemas have such a key)
+
                     for meant in get_close_matches(key, sorted(_KEYWORDS), 1, _MIN_SIMILARITY):
                         what = f"JSON Schema has no keyword {key!r}, so it has no effect; "
                         what += f"did you mean {meant!r}?"
@@ -402,7 +404,7 @@ def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[tuple[str | int, ..
                     waiting += [(base, (*place, at), item) for at, item in items]
                 elif key in _WHERE or key == "contentSchema":
                     waiting.append((base, place, cast("Any", value)))
-                elif key in (*_WHERE_NAMED, "$defs", "definitions") and isinstance(value, dict):
+                elif key in _NAMED_SCHEMAS and isinstance(value, dict):
                     waiting += [(base, (*place, name), item) for name, item in cast("Any", value).items()]
                 if what and base != ROOT:
                     what = f"in {_name(base)!r}: {'.'.join(map(str, place))}: {what}"
