@@ -81,7 +81,7 @@ LOOP, JUDGE, GRADING = ("w", "agent"), ("w", "judge"), ("grading", "judge")
     [
         (cases(3), {}, (), {LOOP: 9}),
         (cases(3), {}, ("loop", "first", "best-of-3"), {("loop", "agent"): 9, ("best-of-3", "agent"): 6}),
-        (cases(3), {}, ("first", "best-of-2"), {("loop", "agent"): 9, ("best-of-2", "agent"): 3}),
+        (cases(3), {}, ("first", "best-of-2"), {("loop", "agent"): 3, ("best-of-2", "agent"): 3}),
         (
             cases(3),
             {"candidates": 2},

@@ -468,6 +468,17 @@ def test_junit_has_nothing_that_xml_forbids():
     assert "a?b?c?d?e\U0001f600" in test[0].get("message")
 
 
+def test_an_agent_whose_first_drafts_are_compared_revises_nothing():
+    calls = []
+    evaluation = Evaluation(cases(4), revising(calls), compare=["first", "best-of-2"], store=MemoryStore())
+    estimate = evaluation.estimate_sync()
+    report = evaluation.run_sync()
+    assert {request.role for request in calls} == {"generation"}
+    drafts = sum(part.calls for part in estimate.parts if part.by == "agent")
+    assert len(calls) <= drafts == 8
+    assert {figures.side: figures.tries for figures in report.figures} == {"first": 4, "best-of-2": 4}
+
+
 def test_a_baseline_is_not_mixed_with_an_agent_of_its_name():
     good = Evaluation([SUM], four, store=MemoryStore()).run_sync()
     bad = Evaluation([SUM], {"baseline": five}, store=MemoryStore()).run_sync()

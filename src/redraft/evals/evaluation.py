@@ -499,6 +499,8 @@ class Arm:
     """Number of drafts of a best-of-N; 0 runs the agent as it is."""
     shares: Arm | None = None
     """The arm whose first draft a best-of-N reuses."""
+    revises: bool = True
+    """Whether an agent revises: not if only its first draft is compared."""
 
     @property
     def pattern(self) -> ReflectionPattern | None:
@@ -518,6 +520,14 @@ class Arm:
                 self.runner.judges.criteria,
             ]
         return self.function
+
+    def pattern_for(self, case: EvalCase) -> ReflectionPattern:
+        """The agent's pattern, with the case's criteria and threshold if it has no criteria."""
+        pattern = cast("Agent[Any]", self.agent).pattern
+        if pattern.quality_criteria is None and case.criteria:
+            threshold = pattern.quality_threshold if case.threshold is None else case.threshold
+            pattern = replace(pattern, quality_criteria=case.criteria, quality_threshold=threshold)
+        return pattern if self.revises else replace(pattern, max_iterations=0)
 
     @property
     def judge(self) -> ChatModel | None:
@@ -544,7 +554,7 @@ class Arm:
             return 1
         runs, has_steps = 1, False
         if self.agent is not None:
-            pattern = _pattern_for(case, self.agent)
+            pattern = self.pattern_for(case)
             task, system = case.task, self.agent.system_prompt
             judges = judges_of(pattern, self.agent.model, task.task_type)
             has_steps = bool(self.agent.definition["tools"])
@@ -592,7 +602,7 @@ class Arm:
             except ConfigError as error:
                 raise ConfigError(f"The case {case.id!r}: {error}") from error
         if self.agent is not None and self.agent.pattern.quality_criteria is None and case.criteria:
-            judges_of(_pattern_for(case, self.agent), self.agent.model, case.task.task_type)
+            judges_of(self.pattern_for(case), self.agent.model, case.task.task_type)
 
     async def answer(self, case: EvalCase, key: RunKey, shared: RunKey | None) -> MadeAnswers:
         """Answer a case in the run of `key`, starting with the first draft of the run `shared`, if any."""
@@ -610,7 +620,7 @@ class Arm:
             result = await run_functions(case.task, self.function, _accept, pattern=pattern, step=step)
             return _made(result, "highest_score")
 
-        pattern = _pattern_for(case, agent)
+        pattern = self.pattern_for(case)
         if not self.drafts:
             result = await agent.run(case.task, pattern=pattern, step=key.step())
             return _made(result, pattern.best_version_selection)
@@ -644,15 +654,6 @@ class Arm:
         return InjectedNote(
             "note", note.version, note.version, text, estimate_tokens(text), "the note in force"
         )
-
-
-def _pattern_for(case: EvalCase, agent: Agent[Any]) -> ReflectionPattern:
-    """The agent's pattern, with the case's criteria and threshold if it has no criteria."""
-    pattern = agent.pattern
-    if pattern.quality_criteria is not None or not case.criteria:
-        return pattern
-    threshold = pattern.quality_threshold if case.threshold is None else case.threshold
-    return replace(pattern, quality_criteria=case.criteria, quality_threshold=threshold)
 
 
 def _accept(_output: object) -> bool:
@@ -724,7 +725,7 @@ def _compared(
     if len(targets) != 1:
         raise ConfigError("compare compares the parts of one agent; leave the other agents out.")
     ((_, target),) = targets.items()
-    loop = arm_of(LOOP, target)
+    loop = replace(arm_of(LOOP, target), revises=LOOP in names)
     if loop.pattern is None:
         raise ConfigError(
             "compare needs an Agent or a Task, whose parts can be left out; "
@@ -762,7 +763,7 @@ def _part(name: str, loop: Arm, target: Target, *, shares: bool) -> Arm:
         return replace(loop, name=name, drafts=int(best_of[1]), shares=loop if shares else None)
     if not agent.advisors:
         raise ConfigError("The agent has no lessons, so no-lessons would be the same as loop.")
-    return replace(loop, name=name, agent=agent.for_evaluation(advised=False))
+    return replace(loop, name=name, agent=agent.for_evaluation(advised=False), revises=True)
 
 
 # --- grading --------------------------------------------------------------------------------------------
