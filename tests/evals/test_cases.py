@@ -374,7 +374,8 @@ FOREIGN = {
     "a key twice": ("cases.jsonl", '{"task": "a", "task": "b"}', "line 1: .*the key 'task' comes twice"),
     "a cell too many": ("cases.csv", "task,target\na,b\nc,d,e\n", "line 3: expected 2 cells"),
     "a cell too few": ("cases.csv", "task,target\na,b\nc\n", "line 3: expected 2 cells"),
-    "an open quote": ("cases.csv", 'task,target\n"a,b\nc,d\n', "this is not CSV"),
+    "an open quote": ("cases.csv", 'task,target\n"a,b\nc,d\n', "not readable as CSV"),
+    "a long cell": ("cases.csv", f"task,target\na,{'b' * 140_000}\n", "not readable as CSV: field larger"),
     "no right answer": ("cases.yaml", "cases: [{task: a, match: exact, reference: []}]", "no reference to m"),
     "an empty text": ("cases.jsonl", '{"task": "a", "target": ["b", " "]}', "every answer includes an empty"),
 }

@@ -276,8 +276,8 @@ def _description(name: str, kind: str) -> str:
         return name
     plain = name.replace("_", " ").replace("-", " ")
     return (
-        f'How well the output meets the word "{plain}". Good: a reader who cares about it would change '
-        "nothing. Bad: it is missing or gets in the reader's way."
+        f'How well the output does on "{plain}". Good: a reader who cares about this would change nothing. '
+        "Bad: it is missing, or gets in the reader's way."
     )
 
 

@@ -37,7 +37,7 @@ def _csv_rows(text: str, source: str) -> list[Any]:
                 )
             rows.append(row)
     except csv.Error as error:
-        raise ConfigError(f"{source}, line {reader.line_num}: this is not CSV: {error}.") from error
+        raise ConfigError(f"{source}, line {reader.line_num}: not readable as CSV: {error}.") from error
     return rows
 
 
