@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redraft.stores.worker import LARGEST_BATCH, Doorbell, Worker, doorbell_of
-from redraft.terminal import commands
+from redraft.terminal.commands import run_async
 
 
 class Session:
@@ -143,7 +143,7 @@ def test_a_closed_loop_is_ignored(worker, log, gate):
 
 
 def test_a_command_ends_though_its_store_does_not_answer(worker, gate, monkeypatch):
-    monkeypatch.setattr(commands, "CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr("redraft.stores.worker.LAST_WAIT", 0.05)
     monkeypatch.setattr("redraft.stores.location.close_project_store", worker.stop)
     opening = threading.Timer(5, gate.set)  # so that a failing test ends, too
     opening.start()
@@ -153,7 +153,7 @@ def test_a_command_ends_though_its_store_does_not_answer(worker, gate, monkeypat
         await asyncio.sleep(0)
         return 7
 
-    assert commands.run_async(main()) == 7
+    assert run_async(main()) == 7
     assert not gate.is_set()
     opening.cancel()
 

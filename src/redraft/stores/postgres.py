@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from copy import copy
 from functools import partial
 from threading import Lock
@@ -217,9 +218,8 @@ class PostgresStore:
 
     async def aclose(self) -> None:
         """Finish pending writes and close the connections; the next use reopens them."""
-        await self._server.writer.stop()
-        await self._server.hasty_writer.stop()
-        await self._server.reader.stop()
+        server = self._server
+        await asyncio.gather(server.writer.stop(), server.hasty_writer.stop(), server.reader.stop())
 
     async def _read(self, steps: Callable[[Connection], Steps[T]]) -> T:
         return await self._do(self._server.reader, steps)

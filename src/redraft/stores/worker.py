@@ -28,7 +28,7 @@ T = TypeVar("T")
 LARGEST_BATCH = 1000
 """Maximum jobs per transaction, which bounds how long other processes wait."""
 LAST_WAIT = 10.0
-"""Seconds that interpreter exit, or a fork, waits for pending jobs."""
+"""Seconds that closing, interpreter exit, or a fork waits for pending jobs."""
 
 
 class Job(Generic[T]):
@@ -108,9 +108,14 @@ class Worker:
             raise StoreError(f"Could not start the store's thread: {error}.") from error
 
     async def stop(self) -> None:
-        """Finish all jobs and close the session; another job starts a new thread."""
+        """Finish all jobs and close the session; another job starts a new thread.
+
+        Waits for at most `LAST_WAIT` seconds: a database that is silent must not hold up the exit.
+        """
         if (thread := self.dismiss()) is not None:
-            await in_daemon_thread(thread.join)  # a database that is silent must not hold up the exit
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WAIT):
+                    await in_daemon_thread(thread.join)
 
     def dismiss(self) -> Thread | None:
         """Tell the thread to end once all jobs are done; return it, if there is one."""

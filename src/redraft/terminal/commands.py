@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-from contextlib import suppress
 from functools import partial, wraps
 from inspect import Parameter, isawaitable, signature
 from pathlib import Path
@@ -28,8 +27,6 @@ T = TypeVar("T")
 Function: TypeAlias = "Callable[..., Awaitable[None] | None]"
 
 _HELP = {"help_option_names": ["-h", "--help"]}
-CLOSE_TIMEOUT = 10.0
-"""Seconds in which a store can finish its writes before the process exits."""
 LONGEST_LINE = 1_000
 """Characters; the first sentence of a command's help is never longer."""
 
@@ -124,8 +121,7 @@ def _command(function: Function, **shared: tuple[Any, Any]) -> Callable[..., Non
 def run_async(main: Awaitable[T]) -> T:
     """Run the asynchronous part of a command, then close the project's store.
 
-    Unlike `asyncio.run`, it returns even if a task of a library ignores its cancellation, or if the store
-    does not answer.
+    Unlike `asyncio.run`, it returns even if a task of a library ignores its cancellation.
     """
     from redraft._tasks import end_tasks
     from redraft.stores.location import close_project_store
@@ -134,9 +130,7 @@ def run_async(main: Awaitable[T]) -> T:
         try:
             return await main
         finally:
-            with suppress(TimeoutError):  # a silent database must not hold up the exit
-                async with asyncio.timeout(CLOSE_TIMEOUT):
-                    await close_project_store()
+            await close_project_store()
 
     async def end_others() -> None:
         await end_tasks(asyncio.all_tasks() - {asyncio.current_task()})
