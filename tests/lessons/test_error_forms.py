@@ -257,6 +257,27 @@ def test_a_list_that_is_not_read_to_its_end_does_not_say_what_exists(message):
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "date must not be in the format DD/MM/YYYY",
+        "port must not be between 1 and 1024",
+        "port can't be between 1 and 1024",
+        "field mode: not permitted: fast, slow",
+        "Unsupported modes: fast, slow",
+        "reserved names: a_b, c_d",
+        "extra fields not permitted: a_b, c_d",
+        "Unknown option x. Removed options: a_b, c_d",
+        "Unknown column x. Previously available columns: a_b, c_d",
+        "unknown key 'x'. These keys are not valid: a_b, c_d",
+        "The default limit is 10",
+    ],
+)
+def test_what_a_message_forbids_is_not_what_it_allows(message):
+    clauses = [claim.clause for claim in claims_in(message)]
+    assert [clause for clause in clauses if not clause.startswith("there is no ")] == []
+
+
+@pytest.mark.parametrize(
     ("message", "clause"),
     [
         ("mode must be one of fast, slow, got 'x'", "one of fast, slow"),

@@ -501,8 +501,17 @@ def _plural(kind: str) -> str:
 
 
 _NOT_LISTED = re.compile(
-    r"\b(?:missing|required|positional|keyword-only|unexpected|unknown|invalid)\s+$", re.IGNORECASE
+    r"\b(?:missing|required|positional|keyword-only|unexpected|unknown|invalid|unsupported|unrecogni[sz]ed"
+    r"|undefined|illegal|bad|wrong|forbidden|disallowed|reserved|removed|deprecated|blocked|excluded|ignored"
+    r"|failed|duplicate|extra|unused|previous(?:ly)?|former(?:ly)?|old|other|not|no longer|n['\u2019]t)\s+$",
+    re.IGNORECASE,
 )
+"""The words before a list of names or values that are not the ones to use."""
+_FORBIDDEN = re.compile(r"(?:\b(?:must|may|should|can) ?not|n['\u2019]t) be $", re.IGNORECASE)
+
+
+def _before(text: str, match: re.Match[str]) -> str:
+    return text[max(0, match.start() - 24) : match.start()]
 
 
 def _listed(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
@@ -514,7 +523,8 @@ def _listed(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
             items, end = _items_at(text, match.end())
             if not items or not _is_whole(text, items, end):
                 continue
-            if _NOT_LISTED.search(text, max(0, match.start() - 24), match.start()):
+            if _NOT_LISTED.search(_before(text, match)):
+                taken.append((match.start(), end))
                 continue
             groups, container = match.groupdict(), _container(match)
             kind = (groups.get("kind") or "").casefold()
@@ -645,7 +655,7 @@ _LIMITS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"|\b(?:less|fewer|smaller|lower) than or equal to|\bup to|\b(?:not|cannot) exceed|\bexceeds? "
             r"(?:the )?(?:maximum|limit)(?: \w+)?"
             r"(?: of| is|:)?|\bmaximum(?: \w+)?(?: is| of|:)?|\bmax(?:imum)?(?: is|:|=| of)|<=|≤"
-            r"|(?<!rate )\blimit(?:ed to| is| of|:))\s*"
+            r"|(?<!rate )(?<!default )\blimit(?:ed to| is| of|:))\s*"
             rf"[('\"]?{_NUMBER}{_UNIT}"
         ),
     ),
@@ -726,7 +736,7 @@ def _of_values(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
                 yield MessageClaim(rejected["x"].strip(), f"not among the {what} {names}", span)
     for template, pattern in _LIMITS:
         for match in pattern.finditer(text):
-            if subject := _subject_of(text, match.start()):
+            if not _FORBIDDEN.search(_before(text, match)) and (subject := _subject_of(text, match.start())):
                 clause = template.format_map(match.groupdict()) + _unit(match["unit"])
                 yield MessageClaim(subject, clause, match[0])
     if match := _RATE.search(text):
@@ -736,6 +746,7 @@ def _of_values(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
         is_form = re.search(r"[%\\\[{^$#:/\-.]|\d|[A-Z]{2}", form) and not is_order(form)
         if (
             is_form
+            and not _FORBIDDEN.search(_before(text, match))
             and len(form.split()) <= MOST_VALUE_WORDS
             and (subject := _subject_of(text, match.start(), is_value="not" in match[0]))
         ):
@@ -757,7 +768,8 @@ def _choices(text: str, missing: _Missing | None) -> Iterator[tuple[re.Match[str
     """
     for match in _ONE_OF.finditer(text):
         items, end = _items_at(text, match.end(), values=True)
-        if len(items) > 1 and _is_whole(text, items, end):
+        is_listed = not _NOT_LISTED.search(_before(text, match))
+        if len(items) > 1 and is_listed and _is_whole(text, items, end):
             of = (match["x"] or "").strip()
             of = of or _subject_of(text, match.start(), is_value="not" in match[0])
             yield match, items, end, "" if missing is not None and of == missing.name else of
