@@ -282,6 +282,9 @@ def test_what_a_message_forbids_is_not_what_it_allows(message):
     [
         ("mode must be one of fast, slow, got 'x'", "one of fast, slow"),
         ("mode must be one of fast or slow in line 3", "one of fast, slow"),
+        ("Unknown field 'x'. Available fields: a_b, c_d\nTraceback", "there are only a_b, c_d"),
+        ("'x' is not one of ['s', 'm']\n\nFailed validating 'enum'", "not among the values s, m"),
+        ("columns of ln: cpy, mb \u2014 see docs", "a table with the columns cpy, mb"),
         ("Unknown mode 'x'. Valid modes: fast, slow (got 'x')", "there are only fast, slow"),
         ("no such table: x. There is: ln(a_b, c in cents); bk(d, e)", "a table with the columns d, e"),
     ],

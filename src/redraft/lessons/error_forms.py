@@ -274,7 +274,7 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
     The items are `values`, or names; `inner` items are in parentheses after another name.
     """
     items: list[_Item] = []
-    end = at
+    in_lines, end = False, at
     while len(items) < MOST_NAMES:
         while at < len(text) and text[at] in " \t\n[({":
             at += 1
@@ -302,8 +302,9 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
             end = at + 1
             break
         separator = _SEPARATOR.match(text, at)
-        if separator is None:
+        if separator is None or (len(items) > 1 and not in_lines and _is_line_break(separator[0])):
             break
+        in_lines = _is_line_break(separator[0])
         at = separator.end()
     return items, end
 
@@ -311,7 +312,7 @@ def _items_at(text: str, at: int, *, values: bool = False, inner: bool = False) 
 _AFTER_LIST = re.compile(
     r"(?:[\"'`]+(?!\w))?[ \t]*(?P<separator>[,|/]\s*(?:and |or )?|(?:and|or)[ \t]+)?"
     r"(?:(?P<more>\.{2}|\u2026|\(?(?:and |or )?(?:\d+ )?(?:more|others?|etc|so on)\b)"
-    r"|(?P<next>[^\W_]+|[^\s.;:!?()\[\]{}]))?"
+    r"|(?P<next>[^\W_]+|[^\s.;:!?()\[\]{}<\u2013\u2014-]))?"
 )
 _NO_ITEMS = frozenset(
     ("but", "got", "received", "found", "given", "not", "was", "is", "which", "must", "see")
@@ -508,6 +509,10 @@ _NOT_LISTED = re.compile(
 )
 """The words before a list of names or values that are not the ones to use."""
 _FORBIDDEN = re.compile(r"(?:\b(?:must|may|should|can) ?not|n['\u2019]t) be $", re.IGNORECASE)
+
+
+def _is_line_break(separator: str) -> bool:
+    return "\n" in separator and not separator.strip().startswith((",", ";", "|"))
 
 
 def _before(text: str, match: re.Match[str]) -> str:
