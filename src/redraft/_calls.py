@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import call_gate, step_context
+from redraft._steps import call_gate, step_context, uncancelled
 from redraft._texts import copy_of, copy_of_evaluation, snapshot, without_addresses
 from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
@@ -148,19 +148,14 @@ def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[...
     """Make an async function of the run and `arity` arguments; also say whether `fn` sees the run."""
     signature = signature_of(fn, verb, arity)
     call = fn if signature.is_async else partial(_in_thread, fn)
-
-    if not signature.sees_run:
-
-        def plain(_run: RunContext, *args: Any) -> Awaitable[Any]:
-            return call(*args)
-
-        return plain, False
+    name = getattr(fn, "__name__", verb)
 
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
         extra = (value_of(kind, run) for kind in signature.positional)
-        return call(*args, *extra, **{name: value_of(kind, run) for name, kind in signature.keywords})
+        keywords = {name: value_of(kind, run) for name, kind in signature.keywords}
+        return uncancelled(call(*args, *extra, **keywords), name, "the run")
 
-    return filled, True
+    return filled, signature.sees_run
 
 
 # Closures made for each run share their code and so their parameters: one inspection is enough, unless the
@@ -296,16 +291,6 @@ async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     else:
         result = await asyncio.to_thread(_called, fn, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
-
-
-async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
-    """Await a call of a user's function; raises `RuntimeError` if it was cancelled, but not by its caller."""
-    try:
-        return await call
-    except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise
-        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
 
 
 async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

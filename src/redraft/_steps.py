@@ -69,6 +69,16 @@ step_context: ContextVar[StepContext] = ContextVar("step_context", default=NO_ST
 """The context of the step under way."""
 
 
+async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
+    """Await a call of a user's function; raises `RuntimeError` if it was cancelled, but not by its caller."""
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+
+
 class step_scope:  # noqa: N801 (used like a function)
     """Change the context of the step under way while the block runs."""
 
@@ -404,7 +414,8 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
         returned: Any = _stream(model, request, on_text)
     else:
         returned = model(request)
-    reply = await returned if isawaitable(returned) else returned
+    name = f"the model {name_of_model(model)!r}"
+    reply = await uncancelled(returned, name, "the run") if isawaitable(returned) else returned
     if reply is returned or not isinstance(reply, ChatReply):
         raise ConfigError(
             f"The model {repr_of(model)} returned {short_repr(reply)}; expected an async function of a "

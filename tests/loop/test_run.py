@@ -986,6 +986,32 @@ def test_advisors_observe_a_failed_run_before_its_last_event():
     assert order == ["error", "end"]
 
 
+async def stray(*_):
+    raise asyncio.CancelledError
+
+
+CALLBACK = ReflectionPattern(callbacks=SimpleNamespace(on_generation=stray))
+ADVISOR = ReflectionPattern(advisors=[SimpleNamespace(recall=stray, observe=stray)])
+
+
+@pytest.mark.parametrize(
+    ("functions", "reason", "report"),
+    [
+        ({"revise": stray}, "error", "stray was cancelled, and the run was not"),
+        ({"evaluate": stray}, "error", "stray was cancelled, and the run was not"),
+        ({"criteria": [stray]}, "unjudged", "stray was cancelled, and the run was not"),
+        ({"criteria": ["It is clear."], "judge": stray}, "error", "the model 'stray' was cancelled"),
+        ({"pattern": CALLBACK}, "semantic_stability", "on_generation was cancelled, and the run was not"),
+        ({"pattern": ADVISOR}, "semantic_stability", "recall was cancelled, and the run was not"),
+    ],
+)
+def test_a_function_that_was_cancelled_has_failed(functions, reason, report):
+    judges = {} if "criteria" in functions else {"evaluate": lambda output: (0.1, "no")}
+    result = reflect_sync("W.", **{"generate": lambda prompt: "one", **judges, **functions})
+    assert result.convergence_reason == reason
+    assert report in f"{result.summary()} {result.diagnostics}"
+
+
 @pytest.mark.parametrize("callback", ["on_generation", "on_revision"])
 def test_cancellation_in_a_callback_keeps_the_versions(callback):
     async def main():

@@ -451,7 +451,7 @@ def test_a_cancellation_inside_a_task_fails_only_that_task():
     async def handler(ctx):
         raise asyncio.CancelledError
 
-    with pytest.raises(EnsembleError, match="the task cancelled itself"):
+    with pytest.raises(EnsembleError, match="handle was cancelled, and the run was not"):
         ensemble(Task("A", handler=handler)).run_sync()
 
 

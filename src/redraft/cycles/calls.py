@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._calls import awaited, in_daemon_thread, parameters_by_name, uncancelled
+from redraft._calls import awaited, in_daemon_thread, parameters_by_name
 from redraft._codec import to_json
+from redraft._steps import uncancelled
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import nearest
 from redraft.cycles.memory import confidence_of, past_stamps

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._calls import awaited
 from redraft._codec import MISTAKES, to_json
-from redraft._steps import OBSERVE, direct, step_scope
+from redraft._steps import OBSERVE, direct, step_scope, uncancelled
 from redraft._telemetry import traced
 from redraft._texts import (
     as_text,
@@ -609,9 +609,8 @@ class Run:
                     self.judges.criteria, in_prompt=in_prompt
                 )
             try:
-                advice += advice_of(
-                    await self.steps.do("recall", list[Advice], advisor.recall, self.context.task)
-                )
+                recall = self.steps.do("recall", list[Advice], advisor.recall, self.context.task)
+                advice += advice_of(await uncancelled(recall, "recall", "the run"))
             except ReflectionDueError:
                 raise
             except Exception as error:  # noqa: BLE001 (a run without advice is better than no run)

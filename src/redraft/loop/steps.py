@@ -10,7 +10,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from redraft import _telemetry
-from redraft._steps import Retry, direct, step_context, step_scope
+from redraft._steps import Retry, direct, step_context, step_scope, uncancelled
 from redraft._tokens import ROLES as WRITES
 from redraft._tokens import VersionText
 from redraft.errors import RedraftError
@@ -88,7 +88,11 @@ class Steps:
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
     ) -> Awaitable[R]:
         """Like `do`, without retries or a budget: for functions of the user that only watch."""
-        work = self._recorded(name, returns, fn, *args)
+
+        async def watch(*args: Any) -> R:
+            return await uncancelled(fn(*args), name, "the run")
+
+        work = self._recorded(name, returns, watch, *args)
         return work if self.emit is ignore else self._emit_events(name, work)
 
     def inside(

@@ -8,7 +8,7 @@ from io import StringIO
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from redraft._calls import uncancelled
+from redraft._steps import uncancelled
 from redraft._tasks import end_tasks
 from redraft.events import Event, RunFinished, TokenEvent
 from redraft.types import OutputT

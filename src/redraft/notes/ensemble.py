@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._hints import keyword_hints
-from redraft._steps import direct, step_scope
+from redraft._steps import direct, step_scope, uncancelled
 from redraft._sync import run_sync
 from redraft._telemetry import traced
 from redraft._texts import counted
@@ -363,12 +363,7 @@ class EnsembleRun:
         run = TaskRun(self.runners[task], self.inputs, outputs, key, self.listener)
         self._emit(TaskStarted(key.run_id, task))
         try:
-            result = await run.run()
-        except asyncio.CancelledError as cancelled:
-            if (current := asyncio.current_task()) is not None and current.cancelling():
-                raise
-            self._failed(task, run, RuntimeError(f"the task cancelled itself: {cancelled!r}"))
-            return
+            result = await uncancelled(run.run(), "the task", "the ensemble")
         except Exception as error:  # noqa: BLE001 (reported; independent tasks go on)
             self._failed(task, run, error)
             return

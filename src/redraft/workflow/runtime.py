@@ -13,8 +13,9 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from redraft._calls import awaited, parameters_by_name, uncancelled
+from redraft._calls import awaited, parameters_by_name
 from redraft._codec import plain_data
+from redraft._steps import uncancelled
 from redraft._validation import named_error, nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
