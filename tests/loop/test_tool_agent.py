@@ -206,6 +206,11 @@ def broken(x: int) -> int:
     raise ValueError(f"no {x} here")
 
 
+async def cancelled(x: int) -> int:
+    """Await a task that was cancelled."""
+    raise asyncio.CancelledError
+
+
 @pytest.mark.parametrize(
     ("tool", "reported"),
     [
@@ -214,6 +219,7 @@ def broken(x: int) -> int:
         (Tool(slow_double, name="twice"), 2),
         (moody, "a bigger number, please"),
         (broken, "ValueError: no 1 here"),
+        (cancelled, "RuntimeError: the tool 'cancelled' was cancelled, and the run was not"),
     ],
 )
 def test_a_tools_outcome_is_reported_to_the_model(tool, reported):
@@ -225,15 +231,31 @@ def test_a_tools_outcome_is_reported_to_the_model(tool, reported):
     assert answers(actor.requests[1]) == [reported]
 
 
-def test_a_tool_must_return_something_with_a_json_form():
+@pytest.mark.parametrize("value", [object(), (number for number in (1, 2)), map(str, [1])])
+def test_a_tool_must_return_something_with_a_json_form(value):
     def odd() -> object:
         """An odd thing."""
-        return object()
+        return value
 
     actor = Actor([call("odd"), "done"])
     agent = Agent(actor.provider, tools=[odd], pattern=containing("done"))
     assert agent.run_sync("Q?").success
     assert "which has no JSON form" in answers(actor.requests[1])[0]
+
+
+@pytest.mark.parametrize("wrapped", [lambda seen: seen, pydantic_ai.ToolReturn])
+def test_a_tool_can_not_change_an_answer_that_it_gave_before(wrapped):
+    seen = []
+
+    def look(x: int) -> object:
+        """Look."""
+        seen.append(x)
+        return wrapped(seen)
+
+    actor = Actor([call("look", x=1), call("look", x=2), "done"])
+    agent = Agent(actor.provider, tools=[look], pattern=containing("done"))
+    assert agent.run_sync("Q?").success
+    assert answers(actor.requests[2]) == [[1], [1, 2]]
 
 
 @dataclass
@@ -416,6 +438,8 @@ def test_a_hanging_agent_is_cancelled_and_its_conversation_stored(hangs, first, 
     assert error.reason is ConvergenceReason.TIME_BUDGET
     assert error.usage.total_tokens == 10
     assert len(error.conversation.messages) >= 2
+    what = "the tool 'wait' was under way" if hangs == "a tool" else "a model was answering"
+    assert f"60 seconds passed (budget_seconds) while {what}; it was cancelled." in str(error)
 
 
 def test_a_cancelled_run_counts_what_the_agent_used():

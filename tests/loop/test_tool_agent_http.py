@@ -1,6 +1,7 @@
 """An agent that acts, over the loopback, through a provider's real client."""
 
 import asyncio
+from dataclasses import replace
 
 import pydantic_ai
 import pytest
@@ -61,6 +62,27 @@ def test_a_named_model_calls_tools_reflects_and_revises(server):
     }  # fmt: skip
     assert usage["generation"].failed_requests == 1
     assert result.token_usage.cost_usd > 0
+
+
+def files(folder: str) -> dict[str, list[str]]:
+    """List files."""
+    return {"names": ["one \udcff"]}
+
+
+def test_lone_surrogates_are_sent_as_replacement_characters(server):
+    server.answers = [
+        (200, {}, asking("files", folder="x")),
+        (200, {}, completion("one \ud83d")),
+        (200, {}, completion("two")),
+    ]
+    pattern = replace(looking_for("two"), reflect_on_tools=[])
+    agent = Agent(NAME, tools=[files], pattern=pattern, system_prompt="List \udcfe.")
+    result = agent.run_sync("Which \udcfd?")
+    assert [version.output for version in result.history.versions] == ["one \ufffd", "two"]
+    system, task, _, names, reply, _ = [message["content"] for message in server.asked[-1][1]["messages"]]
+    assert system.startswith("List \ufffd.")
+    assert task.startswith("Which \ufffd?")
+    assert (names, reply) == ('{"names":["one \ufffd"]}', "one \ufffd")
 
 
 def test_a_refusal_is_not_retried(server):

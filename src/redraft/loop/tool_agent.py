@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,7 +46,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, Tool
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
-from pydantic_core import PydanticSerializationError, ValidationError, to_jsonable_python
+from pydantic_core import ValidationError, to_jsonable_python
 
 from redraft._codec import to_json
 from redraft._prompts import mistake_text
@@ -58,8 +58,9 @@ from redraft._steps import (
     in_time,
     name_of_model,
     step_context,
+    uncancelled,
 )
-from redraft._texts import as_text, estimate_tokens, short_repr
+from redraft._texts import as_text, copy_of, estimate_tokens, short_repr
 from redraft._tokens import ReplyText
 from redraft._validation import named_error
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
@@ -83,6 +84,7 @@ from redraft.models.provider import (
 from redraft.models.response import answered, readable
 from redraft.protocols import ChatRequest
 from redraft.redact.log import logger
+from redraft.text.characters import is_well_formed, well_formed
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
 
 if TYPE_CHECKING:
@@ -230,7 +232,7 @@ class ToolAgent:
         settings: ModelSettings | None = None
         instructions: str | None = None
         if self.provider is not None:
-            instructions = answering(self.system_prompt)
+            instructions = well_formed(answering(self.system_prompt))
             steps.settings = self.settings
             model, settings = await steps.connected(providers_of(self.provider)[0])
             steps.model = providers_of(self.provider)[0].name
@@ -534,9 +536,10 @@ class AgentSteps:
         """Call a tool and return its result."""
 
         async def carry_out(args: dict[str, Any]) -> ToolOutcome:
-            outcome = outcome_of(name, call(args))
+            what = f"the tool {name!r}"
+            outcome = outcome_of(name, uncancelled(call(args), what, "the run"))
             try:
-                return await in_time(outcome)
+                return await in_time(outcome, what)
             except STEERING:
                 raise
             except Exception as error:
@@ -626,7 +629,7 @@ class StepModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """The response, new or recorded."""
-        sent = self._steps.with_images(messages)
+        sent = self._steps.with_images(_well_formed(messages))
         model = readable(self.wrapped)
         request = AgentRequest(model, messages, sent, model_settings, model_request_parameters)
         return await self._steps.request(request)
@@ -644,6 +647,18 @@ class StepModel(WrapperModel):
         yield CompletedStreamedResponse(
             response, model_request_parameters=model_request_parameters, replay_events=True
         )
+
+
+def _well_formed(messages: list[ModelMessage]) -> list[ModelMessage]:
+    data = ModelMessagesTypeAdapter.dump_python(messages, mode="json", fallback=repr)
+    sendable = _sendable(data)
+    return messages if sendable is data else ModelMessagesTypeAdapter.validate_python(sendable)
+
+
+def _sendable(data: Any) -> Any:
+    """JSON data without lone surrogates, since what is sent is UTF-8; the same object if it has none."""
+    text = json.dumps(data, ensure_ascii=False)
+    return data if is_well_formed(text) else json.loads(well_formed(text))
 
 
 @dataclass
@@ -692,26 +707,30 @@ async def outcome_of(name: str, call: Awaitable[Any]) -> ToolOutcome:
         return ToolOutcome(kind="retry", message=error.message)
     except ToolFailed as error:
         return ToolOutcome(kind="failed", message=error.message)
-    if isinstance(value, ToolReturn):
-        _check_json(name, value.return_value)  # pyright: ignore[reportUnknownMemberType] (a tool returns anything)
-        return ToolOutcome(_recordable(value))  # pyright: ignore[reportUnknownArgumentType] (a tool returns anything)
-    _check_json(name, value)
-    return ToolOutcome(value)
+    if not isinstance(value, ToolReturn):
+        return ToolOutcome(_copied(name, value))
+    returned = cast("ToolReturn[Any]", value)
+    metadata = to_jsonable_python(returned.metadata, bytes_mode="base64", fallback=repr)
+    own = replace(returned, return_value=_copied(name, returned.return_value), metadata=metadata)
+    return ToolOutcome(own)
 
 
-def _check_json(name: str, value: Any) -> None:
+def _copied(name: str, value: Any) -> Any:
+    """A copy of a tool's result, which the tool can't change; raises `TypeError` if it has no JSON form.
+
+    An iterator has none: the check would exhaust it.
+    """
     try:
-        to_jsonable_python(value, bytes_mode="base64")
-    except PydanticSerializationError as error:
+        if isinstance(value, Iterator):
+            raise TypeError("an iterator can be read only once")  # noqa: TRY301 (the same message)
+        data = to_jsonable_python(copy := copy_of(value), bytes_mode="base64")
+    except Exception as error:
         raise TypeError(
             f"The tool {name!r} returned {short_repr(value)}, which has no JSON form; expected a text, a "
             f"JSON value, a pydantic model or a dataclass. ({error})"
         ) from error
-
-
-def _recordable(value: ToolReturn[Any]) -> ToolReturn[Any]:
-    """Convert a tool's metadata to JSON, by `repr` if need be."""
-    return replace(value, metadata=to_jsonable_python(value.metadata, bytes_mode="base64", fallback=repr))
+    sendable = _sendable(data)
+    return copy if sendable is data else sendable
 
 
 LONGEST_ENTRY = 1_500

@@ -16,6 +16,7 @@ from redraft._thoughts import without_blank_start, without_thoughts
 from redraft._validation import MOST, named_error
 from redraft.errors import ModelError, unusable_reply
 from redraft.models.model_settings import innermost
+from redraft.text.characters import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
@@ -485,7 +486,7 @@ def answered(
     for at, part in enumerate(parts):
         reasoned = reasoned or isinstance(part, m.ThinkingPart)
         if isinstance(part, m.TextPart) and part.content.strip():
-            text = without_thoughts(part.content)
+            text = well_formed(without_thoughts(part.content))
             text = without_blank_start(text) if reasoned else text
             if text != part.content:
                 parts[at] = replace(part, content=text)
