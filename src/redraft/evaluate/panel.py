@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from redraft._calls import sees_run
-from redraft._steps import step_context
+from redraft._steps import in_time
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, UnfinishedError
 from redraft.evaluate.ask import together, total_usage
@@ -250,10 +250,8 @@ class Panel:
         """
         by_name = {name: await check(output, run) for name, check in self.immediate.items()}
         if self.waiting:
-            checks = {name: check(output, run) for name, check in self.waiting.items()}
-            budget = step_context.get().budget
-            if budget is not None:  # the judge's calls are steps, which end at the run's deadline anyway
-                checks = {name: budget.in_time(check) for name, check in checks.items()}
+            # The judge's calls are steps, which end at the run's deadline anyway.
+            checks = {name: in_time(check(output, run)) for name, check in self.waiting.items()}
             by_name |= zip(checks, await _in_parallel(checks.items()), strict=True)
         gates = [_is_passed(by_name[gate.name], gate) for gate in self.gates]
         gates_passed = False if False in gates else None if None in gates else True

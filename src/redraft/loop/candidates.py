@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from redraft._steps import step_context, step_scope
+from redraft._steps import in_time, step_context, step_scope
 from redraft._texts import copy_of, key_of, listed
 from redraft._validation import named_error
 from redraft.errors import ChangedRunError, ModelError, RedraftError
@@ -240,7 +240,7 @@ class Contest:
         self, name: str, returns: type[R], effect: Callable[[], Awaitable[R]], role: ModelRole
     ) -> R:
         """Carry out a part of the current step as a step of its own: recorded, retried, and in time."""
-        within, steps = step_context.get().budget, self.state.steps
+        steps = self.state.steps
 
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
             wait = steps.wait_before(name, error, wait)
@@ -248,10 +248,7 @@ class Contest:
                 self._count(role, _usage_of_failure(error))
             return wait
 
-        async def in_time() -> R:
-            return await (effect() if within is None else within.in_time(effect(), name))
-
-        return await steps.inside(name, returns, in_time, on_failure=on_failure)
+        return await steps.inside(name, returns, lambda: in_time(effect(), name), on_failure=on_failure)
 
     def _count(self, role: ModelRole, usage: TokenUsage) -> None:
         """Add usage that is not in the chosen draft."""
