@@ -28,6 +28,7 @@ from redraft.events import StepFinished
 from redraft.loop import Retry
 from redraft.loop.runs import Runs
 from redraft.loop.tool_agent import ToolOutcome
+from redraft.models.fallback import FallbackModel
 from redraft.models.provider import ProviderModel
 from redraft.stores.sqlite import MemoryStore
 from redraft.types import Draft
@@ -183,6 +184,27 @@ def test_many_runs_share_an_agent():
     results = asyncio.run(main())
     assert all(result.success for result in results)
     assert {result.token_usage.requests for result in results} == {1}
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_the_price_of_the_model_that_answered_bounds_fallback_models_with_tools(is_down):
+    down, actor = Actor([ModelHTTPError(500, "scripted")]), Actor([call("moody", x=3)] * 100)
+    models = [down, actor] if is_down else [actor, down]
+    made = [
+        ProviderModel(FunctionModel(model, model_name=str(n)), price=(1000, 1000 if model is actor else 1))
+        for n, model in enumerate(models)
+    ]
+    agent = Agent(FallbackModel(made), tools=[moody], pattern=containing("done", budget_usd=0.5))
+    with pytest.raises(UnfinishedError, match="cost budget was spent") as caught:
+        agent.run_sync("Q?")
+    assert caught.value.usage.cost_usd == pytest.approx(0.01 * len(actor.requests))
+    assert 10 < len(actor.requests) < 50
+
+
+def test_an_empty_reply_to_an_agent_with_tools_costs_its_price():
+    provider = ProviderModel(Actor(["", "done"]).model, price=(1000, 1000))
+    result = Agent(provider, tools=[moody], pattern=containing("done")).run_sync("Q?")
+    assert result.token_usage.cost_usd == pytest.approx(0.02)
 
 
 # --- tools -------------------------------------------------------------------------------------------------

@@ -511,7 +511,7 @@ def stream_with(*reports):
     return Events([*chunks, chunk({}, "stop"), *rest, "[DONE]"])
 
 
-def streamed(name, *answers, server, **more):
+def streamed(name, *answers, server, price=None, **more):
     """Ask a model for a stream; return the reply or the error, the text that was passed on, and its usage."""
     server.answers = [(200, {}, answer) for answer in answers]
     pieces, told = [], []
@@ -521,7 +521,7 @@ def streamed(name, *answers, server, **more):
         told.append(usage)
 
     try:
-        reply = run_sync(ProviderModel(name).stream(asked(**more), on_text))
+        reply = run_sync(ProviderModel(name, price=price).stream(asked(**more), on_text))
     except ModelError as error:
         reply = error
     return reply, "".join(pieces), [usage for usage in told if usage]
@@ -586,9 +586,10 @@ def test_a_stream_without_usage_has_none(server):
 
 def test_a_stream_that_breaks_off_has_used_what_it_reported_last(server):
     answer = Events([*[chunk({"content": "x "}, usage=report) for report in SO_FAR], FAILED])
-    error, _, [used] = streamed(CHAT, answer, server=server)
+    error, _, [used] = streamed(CHAT, answer, server=server, price=(1000, 500))
     assert isinstance(error, ModelError)
     assert (used.input_tokens, used.output_tokens, used.requests) == (1000, 20, 0)
+    assert used.cost_usd == pytest.approx(1.01)
 
 
 def test_a_budget_of_tokens_outlasts_cumulative_usage(server):

@@ -73,6 +73,7 @@ from redraft.models.model_settings import with_settings
 from redraft.models.provider import (
     ANSWERED_BY,
     LOST,
+    USD,
     ProviderModel,
     can_stream,
     model_error,
@@ -450,6 +451,7 @@ class AgentSteps:
             counted = budgeted.counted(usage_of(response), text, cut_off=cut_off)
             if not used.total_tokens:  # the provider did not say
                 used.input_tokens, used.output_tokens = counted.input_tokens, counted.output_tokens
+                response.metadata = {**(response.metadata or {}), USD: counted.cost_usd}
             return response
 
         async def ask_model(model: ChatModel, *, limit: int | None, is_last: bool) -> ModelResponse:
@@ -468,22 +470,24 @@ class AgentSteps:
 
             def usage(response: ModelResponse) -> TokenUsage:
                 text = text_of(response, request.parameters)
-                return estimated_usage(provider.priced(usage_of(response)), tokens, text)
+                return estimated_usage(usage_of(response), tokens, text)
 
-            return await gated(outgoing, partial(send_or_stream, request), usage)
+            return await gated(outgoing, partial(send_or_stream, request, provider), usage)
 
-        async def send_or_stream(request: AgentRequest, limit: int | None) -> ModelResponse:
+        async def send_or_stream(
+            request: AgentRequest, provider: ProviderModel, limit: int | None
+        ) -> ModelResponse:
             if limit is not None:
                 limited: ModelSettings = {"max_tokens": limit}
                 request = replace(request, settings={**(request.settings or {}), **limited})
             if version is None:
-                return await request.send()
+                return await request.send(provider)
             texts.append(text := version.begin())
             if not text.streams or not can_stream(request.model):
-                return await request.send()
+                return await request.send(provider)
             if budgeted is not None:
                 text.pay = budgeted.used
-            return await text.follow(request.stream, self.role, tokens)
+            return await text.follow(partial(request.stream, provider), self.role, tokens)
 
         async def send(_requests: list[ModelRequest]) -> ModelResponse:
             return await (call() if budgeted is None else budgeted.carry_out(call_within, budgeted))
@@ -498,8 +502,6 @@ class AgentSteps:
                     on_failure=self._failed,
                 )
                 used = usage_of(response)
-                if isinstance(provider, ProviderModel):
-                    used = provider.priced(used)
                 if budgeted is not None:
                     budgeted.used(used)
         except ModelError as error:
@@ -599,20 +601,24 @@ class AgentRequest:
     settings: ModelSettings | None
     parameters: ModelRequestParameters
 
-    async def send(self) -> ModelResponse:
-        """The response."""
+    async def send(self, provider: ProviderModel) -> ModelResponse:
+        """The response; `provider` gives its price."""
         with provider_errors(self.model.model_id, self.model):
-            return self._answered(await self.model.request(self.sent, self.settings, self.parameters))
+            return self._answered(
+                provider, await self.model.request(self.sent, self.settings, self.parameters)
+            )
 
-    async def stream(self, on_text: TextListener, /) -> ModelResponse:
+    async def stream(self, provider: ProviderModel, on_text: TextListener, /) -> ModelResponse:
         """The response, after its text was passed on piece by piece."""
         stream = self.model.request_stream(self.sent, self.settings, self.parameters)
         with provider_errors(self.model.model_id, self.model):
-            response = await streamed_response(self.model, stream, on_text)
-        return await self.send() if response is None else self._answered(response)
+            response = await streamed_response(self.model, stream, on_text, provider.priced)
+        return await self.send(provider) if response is None else self._answered(provider, response)
 
-    def _answered(self, response: ModelResponse) -> ModelResponse:
-        return answered(self.model.model_id, response, usage_of(response), self.messages)
+    def _answered(self, provider: ProviderModel, response: ModelResponse) -> ModelResponse:
+        used = provider.priced(usage_of(response))
+        response.metadata = {**(response.metadata or {}), USD: used.cost_usd}
+        return answered(self.model.model_id, response, used, self.messages)
 
 
 class StepModel(WrapperModel):

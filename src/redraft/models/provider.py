@@ -43,8 +43,9 @@ T = TypeVar("T")
 EXTRAS = ("openai", "anthropic", "google")
 """The providers whose clients are extras of Redraft."""
 
-ANSWERED_BY, LOST = "redraft_model", "redraft_lost"
-"""Keys in the metadata of a response: the model that answered, and the usage of failed models before it."""
+ANSWERED_BY, LOST, USD = "redraft_model", "redraft_lost", "redraft_usd"
+"""Keys in the metadata of a response: the model that answered, the usage of failed models before it, and what
+the response cost."""
 _RETRYABLE = frozenset({408, 409, 429})
 _SERVER_ERROR = 500
 _NO_STREAMS = frozenset({400, 403, 404, 405, 422})
@@ -182,7 +183,7 @@ class ProviderModel:
                 model_request_parameters=schema,
             )
             with provider_errors(self.name, model):
-                response = await streamed_response(model, stream, on_text)
+                response = await streamed_response(model, stream, on_text, self.priced)
             return None if response is None else self._reply(response, request)
 
         model = await self.model()
@@ -338,12 +339,15 @@ def can_stream(model: Model) -> bool:
 
 
 async def streamed_response(
-    model: Model, stream: AbstractAsyncContextManager[StreamedResponse], on_text: TextListener
+    model: Model,
+    stream: AbstractAsyncContextManager[StreamedResponse],
+    on_text: TextListener,
+    priced: Callable[[TokenUsage], TokenUsage],
 ) -> ModelResponse | None:
     """Pass on the text of a stream and return its response; None if the provider refuses to stream.
 
-    If the stream breaks off, `on_text` gets the usage so far. Raises `AgentRunError`, also for a stream that
-    ends before the reply is complete.
+    If the stream breaks off, `on_text` gets the usage so far, which `priced` completes. Raises
+    `AgentRunError`, also for a stream that ends before the reply is complete.
     """
     from pydantic_ai import exceptions  # noqa: PLC0415 (loaded by now)
 
@@ -352,7 +356,7 @@ async def streamed_response(
             try:
                 await _pass_on(events, on_text, model)
             except BaseException:
-                on_text("", _used_so_far(events.get()))
+                on_text("", priced(_used_so_far(events.get())))
                 raise
             response = events.get()
     except exceptions.ModelHTTPError as error:
@@ -456,14 +460,16 @@ def _broke_off(model: Model, response: ModelResponse) -> bool:
 
 def usage_of(response: ModelResponse) -> TokenUsage:
     """The usage of a response, with the usage of models that failed before it; its cost may be None."""
-    used = response.usage
-    lost = (response.metadata or {}).get(LOST)
+    used, metadata = response.usage, response.metadata or {}
+    lost, cost = metadata.get(LOST), metadata.get(USD)
+    if cost is None and (used.input_tokens or used.output_tokens):
+        cost = _cost(response)
     return (NOTHING_USED if lost is None else from_json(TokenUsage, lost)) + TokenUsage(
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
         cached_tokens=used.cache_read_tokens,
         requests=1,
-        cost_usd=_cost(response) if used.input_tokens or used.output_tokens else None,
+        cost_usd=cost,
     )
 
 
