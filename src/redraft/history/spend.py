@@ -170,7 +170,7 @@ class SpendTally(Totals):
     def of_runs(cls, totals: Totals) -> Self:
         """The tally of runs."""
         tally = cls()
-        Totals.add(tally, totals)
+        tally.add(totals)
         return tally
 
     @classmethod
@@ -179,11 +179,6 @@ class SpendTally(Totals):
         tally = cls.of_runs(totals)
         tally.runs, tally.cycles_and_notes = 0, totals.runs
         return tally
-
-    def add(self, other: Totals) -> None:
-        """Add other sums."""
-        Totals.add(self, other)
-        self.cycles_and_notes += other.cycles_and_notes if isinstance(other, SpendTally) else 0
 
 
 async def task_words(project: Project, run_ids: Iterable[str]) -> dict[str, str]:

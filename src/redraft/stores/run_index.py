@@ -208,16 +208,8 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Add the sums of other runs."""
-        self.runs += other.runs
-        self.requests += other.requests
-        self.failed_requests += other.failed_requests
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.cost_usd += other.cost_usd
-        self.unknown += other.unknown
-        self.later_tokens += other.later_tokens
-        self.later_usd += other.later_usd
-        self.later_unknown += other.later_unknown
+        for each in fields(other):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class Count(NamedTuple):
