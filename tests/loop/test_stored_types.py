@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Generic, Literal, TypeVar
+from uuid import UUID, uuid4
 
 import pytest
 from pydantic import (
@@ -46,6 +47,11 @@ from support.tool_agents import Actor, call
 
 class Choices(BaseModel):
     name: str = Field(validation_alias=AliasChoices("full_name", "userName"))
+
+
+class Numbered(BaseModel):
+    name: str
+    id: UUID = Field(default_factory=uuid4)
 
 
 class AtPath(BaseModel):
@@ -252,6 +258,17 @@ def test_valid_reply_succeeds_at_once_stored_or_not_and_comes_back_equal(kind, d
             assert type(again.best_output) is type(right)
             assert again.history == result.history
             assert len(model.requests) == 1
+
+
+def test_a_value_that_the_class_makes_up_comes_back_equal():
+    store = MemoryStore()
+    results = [
+        Agent(ScriptedModel(replies), output_type=Numbered, criteria=[Numbered], keep=store).run_sync(
+            "Answer.", run_id="r"
+        )
+        for replies in (['{"name": "Ann"}'], [])
+    ]
+    assert results[0].best_output == results[1].best_output
 
 
 @pytest.mark.parametrize(("kind", "data"), KINDS, ids=ids)

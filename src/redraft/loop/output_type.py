@@ -154,7 +154,7 @@ class OutputType(Generic[OutputT]):
         output, issues = validated(self.adapter, value, self.name, CRITERION)
         if issues:
             return text, issues
-        remember_source(output, value)
+        self._remember(output, value)
         return output, ()
 
     def _schema_issues(self, value: Any) -> tuple[Issue, ...]:
