@@ -1,6 +1,7 @@
 import asyncio
 import sys
 from dataclasses import dataclass
+from unittest.mock import ANY
 
 import pydantic_ai
 import pytest
@@ -228,6 +229,16 @@ def broken(x: int) -> int:
     raise ValueError(f"no {x} here")
 
 
+def refusing(x: int) -> int:
+    """Read something of another form."""
+    return Weather(degrees="warm").degrees
+
+
+async def delegating(x: int) -> str:
+    """Ask an agent whose model is down."""
+    return (await pydantic_ai.Agent(Actor([ModelHTTPError(503, "inner")]).model).run("Q?")).output
+
+
 async def cancelled(x: int) -> int:
     """Await a task that was cancelled."""
     raise asyncio.CancelledError
@@ -241,6 +252,8 @@ async def cancelled(x: int) -> int:
         (Tool(slow_double, name="twice"), 2),
         (moody, "a bigger number, please"),
         (broken, "ValueError: no 1 here"),
+        (refusing, ANY),
+        (delegating, "ModelHTTPError: status_code: 503, model_name: inner, body: None"),
         (cancelled, "RuntimeError: the tool 'cancelled' was cancelled, and the run was not"),
     ],
 )

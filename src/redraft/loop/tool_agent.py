@@ -46,7 +46,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, Tool
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
-from pydantic_core import ValidationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from redraft._codec import to_json
 from redraft._prompts import mistake_text
@@ -284,15 +284,14 @@ def _unfinished(error: Exception, steps: AgentSteps) -> UnfinishedError:
     )
 
 
-# Exceptions with which a tool steers the agent, and errors in the call rather than in the tool.
+# Exceptions with which a tool steers the agent, errors in the call itself, and spent budgets.
 STEERING = (
     ApprovalRequired,
     CallDeferred,
     SkipToolExecution,
     ToolFailedError,
     ToolRetryError,
-    ValidationError,
-    AgentRunError,
+    UsageLimitExceeded,
     UserError,
     RedraftError,
 )
