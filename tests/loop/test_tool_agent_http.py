@@ -85,6 +85,37 @@ def test_lone_surrogates_are_sent_as_replacement_characters(server):
     assert (names, reply) == ('{"names":["one \ufffd"]}', "one \ufffd")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"id": None},
+        {"id": "1"},
+        {"function": {"name": "stock", "arguments": {"item": "tea"}}},
+        {"function": {"name": "every", "arguments": None}},
+    ],
+)
+def test_a_tool_call_in_an_odd_form_is_carried_out(server, odd):
+    def every() -> int:
+        """Say how many are in stock in all."""
+        return 7
+
+    reply = asking("stock", item="tea")
+    usual = reply["choices"][0]["message"]["tool_calls"][0]
+    reply["choices"][0]["message"]["tool_calls"] = [{**usual, **odd}, {**usual, **odd}]
+    server.answers = [(200, {}, reply), (200, {}, completion("7"))]
+    pattern = replace(looking_for("7"), reflect_on_tools=[])
+    result = Agent(NAME, tools=[stock, every], pattern=pattern).run_sync("How much tea is there?")
+    assert (result.best_output, result.token_usage.failed_requests) == ("7", 0)
+    _, asked, *returned = [
+        message for message in server.asked[-1][1]["messages"] if message["role"] != "system"
+    ]
+    ids = [call["id"] for call in asked["tool_calls"]]
+    assert len(set(ids)) == 2
+    assert [(message["tool_call_id"], message["content"]) for message in returned] == [
+        (call_id, "7") for call_id in ids
+    ]
+
+
 def test_a_refusal_is_not_retried(server):
     server.answers = [(401, {}, {"error": {"message": "who are you?"}})]
     with pytest.raises(ModelError, match="who are you"):

@@ -312,6 +312,7 @@ def usage(read, written, total):
         (CHAT, completion("Tea") | {"usage": usage(9, 2, None)}, (9, 2)),
         (CHAT, completion("Tea") | {"usage": usage(9.0, 2.4, 11.4)}, (9, 2)),
         (CHAT, completion("Tea") | {"usage": usage(10**30, 2, 11)}, (9, 2)),
+        (CHAT, completion("Tea") | {"usage": usage("9", 2, 11)}, (9, 2)),
         (CHAT, completion("Tea") | {"usage": usage(9, 2, 11) | {"completion_tokens_details": []}}, (9, 2)),
         (CHAT, completion("Tea") | {"created": "yesterday"}, (12, 3)),
         (CHAT, completion("Tea") | {"created": -(10**15)}, (12, 3)),

@@ -617,7 +617,18 @@ class AgentRequest:
     def _answered(self, provider: ProviderModel, response: ModelResponse) -> ModelResponse:
         used = provider.priced(usage_of(response))
         response.metadata = {**(response.metadata or {}), USD: used.cost_usd}
-        return answered(self.model.model_id, response, used, self.messages)
+        return _with_unique_ids(answered(self.model.model_id, response, used, self.messages))
+
+
+def _with_unique_ids(response: ModelResponse) -> ModelResponse:
+    """The response with an own id for each tool call; some servers send the same id with several."""
+    parts, ids = list(response.parts), set[str]()
+    for at, part in enumerate(parts):
+        if isinstance(part, ToolCallPart):
+            if part.tool_call_id in ids:
+                parts[at] = replace(part, tool_call_id=f"{part.tool_call_id}-{at}")
+            ids.add(part.tool_call_id)
+    return response if parts == response.parts else replace(response, parts=parts)
 
 
 class StepModel(WrapperModel):

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from os import urandom
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from redraft._thoughts import without_blank_start, without_thoughts
@@ -350,8 +351,13 @@ def _repair_chat(reply: Any, model: str) -> None:
                 call for call in cast("list[Any]", tool_calls) if getattr(call, "function", None) is not None
             ]
             for number, call in enumerate(calls):
-                if not is_whole and call.index is None:
+                if is_whole:
+                    call.id = call.id or f"call_{urandom(12).hex()}"
+                    call.function.arguments = call.function.arguments or "{}"
+                elif call.index is None:
                     call.index = number
+                arguments: Any = call.function.arguments
+                call.function.arguments = json.dumps(arguments) if isinstance(arguments, dict) else arguments
             tool_calls = calls
         message.tool_calls = tool_calls if isinstance(tool_calls, list) else None
 
@@ -378,10 +384,8 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
 
 
 def _count(tokens: Any) -> Any:
-    """A number of tokens; None for a number that means nothing, such as a negative one."""
-    if not isinstance(tokens, int | float):
-        return tokens
-    return round(tokens) if 0 <= tokens <= MOST else None
+    """A number of tokens; None for a value that means nothing, such as a negative number."""
+    return round(tokens) if isinstance(tokens, int | float) and 0 <= tokens <= MOST else None
 
 
 def _moment(seconds: Any) -> int:
