@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import call_gate, step_context, uncancelled
+from redraft._steps import call_gate, step_context, user_call
 from redraft._texts import copy_of, copy_of_evaluation, snapshot, without_addresses
 from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
@@ -153,7 +153,7 @@ def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[...
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
         extra = (value_of(kind, run) for kind in signature.positional)
         keywords = {name: value_of(kind, run) for name, kind in signature.keywords}
-        return uncancelled(call(*args, *extra, **keywords), name, "the run")
+        return user_call(call(*args, *extra, **keywords), name)
 
     return filled, signature.sees_run
 

@@ -18,7 +18,7 @@ from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import without_thoughts
 from redraft._validation import check_count, is_number, repr_of
 from redraft._verdicts import usage_of
-from redraft.errors import ConfigError, ModelError, unusable_reply
+from redraft.errors import ConfigError, ModelError, UnfinishedError, unusable_reply
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
 from redraft.types import images_in
 
@@ -77,6 +77,21 @@ async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
         raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+
+
+async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R:
+    """Await a call of a user's function; raises what `uncancelled` does.
+
+    If a run inside the function has spent its budget, that is an error of the function: the `UnfinishedError`
+    then names no budget.
+    """
+    try:
+        return await uncancelled(call, what, caller)
+    except UnfinishedError as error:
+        budget = step_context.get().budget
+        if error.reason is None or (budget is not None and budget.is_over):
+            raise
+        raise UnfinishedError(str(error), conversation=error.conversation, usage=error.usage) from error
 
 
 class step_scope:  # noqa: N801 (used like a function)
@@ -415,7 +430,7 @@ async def _sent(request: ChatRequest, model: ChatModel, on_text: TextListener | 
     else:
         returned = model(request)
     name = f"the model {name_of_model(model)!r}"
-    reply = await uncancelled(returned, name, "the run") if isawaitable(returned) else returned
+    reply = await user_call(returned, name) if isawaitable(returned) else returned
     if reply is returned or not isinstance(reply, ChatReply):
         raise ConfigError(
             f"The model {repr_of(model)} returned {short_repr(reply)}; expected an async function of a "

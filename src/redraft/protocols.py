@@ -279,6 +279,11 @@ class Allowance(Protocol):
         """Call a function whose result reports its `usage`, if the costliest call of its kind would fit."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is reached, or a call was not allowed."""
+        ...
+
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a free check, or one of several drafts, and cancel it at the deadline."""
         ...

@@ -828,3 +828,14 @@ def test_a_model_of_the_users_is_bounded_by_the_costs_that_it_reports(usd, versi
         said = "budget_usd=1 can't bound 'own_model': the reply reports no cost. Report it as"
         assert said in result.stop.detail
         assert said in f"budget_usd=1{result.diagnostics['cost_unknown'].removeprefix('budget_usd')}"
+
+
+@pytest.mark.parametrize("limits", [{}, {"budget_tokens": 10_000}, {"budget_seconds": 1_000}])
+def test_the_spent_budget_of_a_run_inside_a_function_is_an_error_of_the_function(limits):
+    def inside(output, evaluation):
+        return Agent(ScriptedModel(["never"]), criteria=["Is clear."], budget_tokens=1).run_sync("Q?")
+
+    result = reflect_sync("W.", generate=lambda p: "one", evaluate=lambda o: 0.1, revise=inside, **limits)
+    assert result.convergence_reason == "error"
+    assert "UnfinishedError: budget_tokens=1 leaves 1 tokens" in result.stop.detail
+    assert "budget" not in result.diagnostics

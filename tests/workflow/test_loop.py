@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from redraft import ConfigError, ModelError, ScriptedModel
+from redraft import Agent, ConfigError, ModelError, ScriptedModel
 from redraft.errors import ReflectionFailedError, StoreError, WorkflowError
 from redraft.workflow import Workflow
 from support.workflows import SCHEMA, act, loop, making, scoring
@@ -914,3 +914,16 @@ def test_a_gain_within_the_judges_noise_is_none(margin, best):
     params = {"generator": {"action": "make"}, "evaluator": evaluator, "max_iterations": 2}
     value = act("reflection.loop", None, {"make": making("a", "b")}, {"gpt-4": model}, **params)
     assert value["reflection_best"] == best
+
+
+def test_the_spent_budget_of_a_run_inside_an_action_is_an_error_of_the_attempt():
+    def make(state):
+        return (
+            Agent(ScriptedModel(["never"]), criteria=["Is clear."], budget_tokens=1)
+            .run_sync("Q?")
+            .best_output
+        )
+
+    value = ran(make, NEVER, max_iterations=2, on_failure="return_last")
+    assert len(value["reflection_history"]) == 2
+    assert "budget_tokens=1 leaves 1 tokens" in value["reflection_errors"][0]["message"]

@@ -421,6 +421,14 @@ class StepBudget:
         """The event loop of the clock; functions in threads make their calls in loops of their own."""
         self._waiting: deque[tuple[BudgetedCall | FunctionCall, asyncio.Future[None]]] = deque()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is reached, or a call was not allowed, here or in a budget around it."""
+        tally, outer = self.tally, self.outer
+        if tally.spent(self.used) is not None or tally.suspended is not None:
+            return True
+        return outer is not None and outer.is_over
+
     async def bounding(self, step: Awaitable[R]) -> R:
         """Await the step; when the time is spent, an effect that is still under way is cancelled.
 
@@ -1217,11 +1225,6 @@ class SharedBudget(StepBudget):
         self._count()
         if budget.seconds is not None:
             self.deadline = asyncio.get_running_loop().time() + budget.seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a limit is reached, or a call was not allowed."""
-        return self.tally.spent(self.used) is not None
 
     def explain(self) -> str:
         """What was used of the spent budget, and what was too little; empty if no budget is spent."""

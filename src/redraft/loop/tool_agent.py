@@ -58,7 +58,7 @@ from redraft._steps import (
     in_time,
     name_of_model,
     step_context,
-    uncancelled,
+    user_call,
 )
 from redraft._texts import as_text, copy_of, estimate_tokens, short_repr
 from redraft._tokens import ReplyText
@@ -538,7 +538,7 @@ class AgentSteps:
 
         async def carry_out(args: dict[str, Any]) -> ToolOutcome:
             what = f"the tool {name!r}"
-            outcome = outcome_of(name, uncancelled(call(args), what, "the run"))
+            outcome = outcome_of(name, user_call(call(args), what))
             try:
                 return await in_time(outcome, what)
             except STEERING:

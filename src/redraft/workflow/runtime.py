@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from redraft._calls import awaited, parameters_by_name
 from redraft._codec import plain_data
-from redraft._steps import uncancelled
+from redraft._steps import user_call
 from redraft._validation import named_error, nearest
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
@@ -219,7 +219,7 @@ class Resources:
                 arguments[IDEMPOTENCY_KEY] = _idempotency_key(action)
             # It gets a copy of the state: only its result may change the state.
             call = awaited(own)(state=copy_of(scope.state), **arguments)
-            value = await uncancelled(call, f"the action {action!r}", "the workflow")
+            value = await user_call(call, f"the action {action!r}", "the workflow")
             return ActionResult(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
         if (built_in := self.built_in.get(plain_name(action))) is not None:
             return await built_in(params, scope, self)
