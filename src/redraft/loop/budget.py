@@ -18,7 +18,7 @@ from redraft._steps import estimated_usage, name_of_model, step_context, step_sc
 from redraft._sync import blocked_loops
 from redraft._validation import check_bound
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
-from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd
+from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd, usage_before
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -155,15 +155,11 @@ class Tally:
     def add_failure(self, role: ModelRole | None, error: Exception) -> None:
         """Add the usage of a step that failed, and the failed request itself."""
         if role is not None and isinstance(error, ModelError | OutputError):
-            failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
-            self.add(role, failed + (error.usage or NOTHING_USED))
+            self.add(role, usage_of_failure(error))
 
     def total(self) -> TokenUsage:
         """The usage of all roles."""
-        total = NOTHING_USED
-        for used in self.by_role.values():
-            total += used
-        return total
+        return sum(self.by_role.values(), NOTHING_USED)
 
     def seconds(self) -> float:
         """Seconds since the run began."""
@@ -385,6 +381,12 @@ class Tally:
             return None
         used = self.by_role.get("revision", NOTHING_USED).total_tokens
         return max(0, self.budget.revision_tokens - used)
+
+
+def usage_of_failure(error: Exception) -> TokenUsage:
+    """The usage of a failed step, with the failed request itself."""
+    failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
+    return failed + usage_before(error)
 
 
 def _counts(state: Mapping[str, Any]) -> dict[str, int]:

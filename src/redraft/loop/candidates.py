@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft._steps import in_time, step_context, step_scope
@@ -11,6 +12,7 @@ from redraft._texts import copy_of, key_of, listed
 from redraft._validation import named_error
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
+from redraft.loop.budget import usage_of_failure
 from redraft.loop.triggers import state_of
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
@@ -23,7 +25,6 @@ from redraft.types import (
     ReflectionVersion,
     TokenUsage,
     render_score,
-    usage_before,
 )
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class Contest:
         errors = (await settle([self._make(number, make) for number, make in enumerate(makers, 1)]))[1]
         if errors:
             raise errors[0]
-        self.candidates.sort(key=_number)
+        self.candidates.sort(key=attrgetter("number"))
         if not self.candidates:
             errors = [self.failed[number] for number in sorted(self.failed)]
-            used = sum(map(_usage_of_failure, errors[1:]), self.usage.get(self.role, NOTHING_USED))
+            used = sum(map(usage_of_failure, errors[1:]), self.usage.get(self.role, NOTHING_USED))
             if isinstance(errors[0], ModelError):
                 errors[0].retryable = False  # each draft has been retried by itself
             raise add_usage(errors[0], used)
@@ -149,7 +150,7 @@ class Contest:
         except ChangedRunError:
             raise
         except Exception as error:  # noqa: BLE001 (an output that can't be judged is unknown; the loop asks again)
-            self._count("evaluation", _usage_of_failure(error))
+            self._count("evaluation", usage_of_failure(error))
             if free_only:
                 issue = Issue(f"{NOT_JUDGED}{named_error(error)}")
                 candidate.evaluation = ReflectionEvaluation(None, issues=(issue,), confidence=0.0)
@@ -191,7 +192,9 @@ class Contest:
         judged = winner.evaluation if winner.evaluation.is_conclusive else None
         if judged is None:
             self._count("evaluation", winner.evaluation.usage)
-        rejected = sorted((other for other in self._all() if other.number != winner.number), key=_number)
+        rejected = sorted(
+            (other for other in self._all() if other.number != winner.number), key=attrgetter("number")
+        )
         self._count_rejected(rejected)
         detail = [f"Candidate {winner.number} of {self.count} is {why}{_rendered(scores)}."]
         detail += [f"{number} is the same as {same}." for number, same in sorted(self.same.items())]
@@ -217,7 +220,7 @@ class Contest:
             self._count(self.role, candidate.draft.usage)
             self._count("evaluation", candidate.evaluation.usage)
         for error in self.failed.values():
-            self._count(self.role, _usage_of_failure(error))
+            self._count(self.role, usage_of_failure(error))
 
     def _version(self, candidate: Contender) -> ReflectionVersion:
         """A rejected candidate as a version."""
@@ -245,7 +248,7 @@ class Contest:
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
             wait = steps.wait_before(name, error, wait)
             if wait is not None:
-                self._count(role, _usage_of_failure(error))
+                self._count(role, usage_of_failure(error))
             return wait
 
         return await steps.inside(name, returns, lambda: in_time(effect(), name), on_failure=on_failure)
@@ -254,10 +257,6 @@ class Contest:
         """Add usage that is not in the chosen draft."""
         if usage is not NOTHING_USED:
             self.usage[role] = self.usage.get(role, NOTHING_USED) + usage
-
-
-def _number(candidate: Contender) -> int:
-    return candidate.number
 
 
 def _highest(candidates: Sequence[Contender]) -> Contender:
@@ -278,9 +277,3 @@ def _rendered(scores: dict[str, float | None]) -> str:
     if all(score is None for score in scores.values()):
         return ""
     return f" ({', '.join(f'{number}: {render_score(score).strip()}' for number, score in scores.items())})"
-
-
-def _usage_of_failure(error: Exception) -> TokenUsage:
-    """The usage of a failed step, with the failed request itself."""
-    failed = TokenUsage(failed_requests=1) if isinstance(error, ModelError) else NOTHING_USED
-    return failed + usage_before(error)
