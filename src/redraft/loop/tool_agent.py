@@ -331,6 +331,8 @@ class AgentSteps:
         self._images = [image_content(image) for image in run.task.images]
         self._responses_before = count_responses(history)
         self._requests = 0
+        self._sendable: dict[int, tuple[ModelMessage, ModelMessage]] = {}
+        """Messages, which keep their ids, and the form in which each is sent."""
 
     def conversation(self, messages: Sequence[ModelMessage] | None = None) -> Conversation:
         """The messages so far, as JSON."""
@@ -338,6 +340,16 @@ class AgentSteps:
         # The metadata of a `ToolReturn` may be anything.
         data = ModelMessagesTypeAdapter.dump_python(conversation, mode="json", fallback=repr)
         return Conversation(data, tuple(self.reflections))
+
+    def sendable(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """The messages without lone surrogates; each is looked at once, since dumping it takes time."""
+        for message in messages:
+            if id(message) not in self._sendable:
+                data = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=repr)
+                sendable = _sendable(data)
+                [own] = [message] if sendable is data else ModelMessagesTypeAdapter.validate_python(sendable)
+                self._sendable[id(message)] = message, own
+        return [self._sendable[id(message)][1] for message in messages]
 
     def with_images(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Add the images of the task to the messages, after its text."""
@@ -645,7 +657,7 @@ class StepModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """The response, new or recorded."""
-        sent = self._steps.with_images(_well_formed(messages))
+        sent = self._steps.with_images(self._steps.sendable(messages))
         model = readable(self.wrapped)
         request = AgentRequest(model, messages, sent, model_settings, model_request_parameters)
         return await self._steps.request(request)
@@ -663,12 +675,6 @@ class StepModel(WrapperModel):
         yield CompletedStreamedResponse(
             response, model_request_parameters=model_request_parameters, replay_events=True
         )
-
-
-def _well_formed(messages: list[ModelMessage]) -> list[ModelMessage]:
-    data = ModelMessagesTypeAdapter.dump_python(messages, mode="json", fallback=repr)
-    sendable = _sendable(data)
-    return messages if sendable is data else ModelMessagesTypeAdapter.validate_python(sendable)
 
 
 def _sendable(data: Any) -> Any:
