@@ -171,12 +171,20 @@ def test_returned_error_is_raised(fake, error, says, logprobs):
         run_sync(model(asked(logprobs=logprobs)))
 
 
-def test_runtime_error_becomes_a_model_error(fake):
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_runtime_error_becomes_a_model_error(fake, kind):
     def refuse(_):
-        raise ValueError("cannot resolve $ref")
+        raise kind("cannot resolve $ref")
 
     with pytest.raises(ModelError, match=r"refused the request: cannot resolve \$ref"):
         run_sync(fake(refuse)[0](asked()))
+
+
+@pytest.mark.parametrize("completion", [{"choices": []}, {"choices": [{}]}, {"error": "no"}, {"usage": None}])
+def test_a_reply_in_another_form_is_a_retryable_error(fake, completion):
+    with pytest.raises(ModelError, match="sent a reply that cannot be read") as caught:
+        run_sync(fake(lambda _: completion)[0](asked()))
+    assert caught.value.retryable
 
 
 def test_failed_load_can_be_retried(fake):

@@ -25,6 +25,7 @@ from redraft._locks import check_regular, flock
 from redraft._thoughts import ThoughtFilter
 from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError, ModelError
+from redraft.models.response import UNREADABLE, unreadable
 from redraft.protocols import ChatReply
 from redraft.settings import cache_folder
 from redraft.text.characters import well_formed
@@ -117,16 +118,17 @@ class LocalModel:
     async def _answer(self, request: ChatRequest, pass_on: Callable[[str], None] | None) -> ChatReply:
         engine = engine_of(self._options)
         stop = threading.Event()
+        body = self._body(request)
         try:
             loop = asyncio.get_running_loop()
-            completion = await loop.run_in_executor(
-                engine.pool, engine.answer, self._body(request), stop, pass_on
-            )
+            completion = await loop.run_in_executor(engine.pool, engine.answer, body, stop, pass_on)
+            if "error" in completion:
+                raise self._error(completion["error"])
+            return self._reply(completion, request)
+        except UNREADABLE as error:
+            raise unreadable(self.name, error) from error
         finally:
             stop.set()
-        if "error" in completion:
-            raise self._error(completion["error"])
-        return self._reply(completion, request)
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -254,7 +256,7 @@ class Engine:
                 return server.handle_chat_completions(dict(body))
             chunks = _Chunks(stop, pass_on)
             server.handle_chat_completions({**body, "stream": True, **_INCLUDE_USAGE}, chunks.take)
-        except ValueError as error:  # the runtime's error for a request that it can't read
+        except (ValueError, RuntimeError) as error:  # the runtime's errors for a request that it can't read
             raise ModelError(f"{self.options.weights.name} refused the request: {error}") from error
         return chunks.whole()
 

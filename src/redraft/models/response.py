@@ -562,7 +562,13 @@ def _sentence(message: object) -> str:
     return str(message or "").strip().rstrip(".")
 
 
-_UNREADABLE = (
+def unreadable(name: str, error: Exception) -> ModelError:
+    """The error of a call whose reply is in another form."""
+    what = f"{name} sent a reply that cannot be read ({named_error(error)})."
+    return ModelError(what, retryable=True, unusable_reply=True)
+
+
+UNREADABLE = (
     *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError),
     RecursionError,  # JSON that is nested too deeply
 )
@@ -575,13 +581,9 @@ def reading(name: str, model: Model) -> Generator[None]:
     token = _call.set(_Call(name))
     try:
         yield
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if type(innermost(model)).__module__ in ("pydantic_ai.models.function", "pydantic_ai.models.test"):
             raise  # a bug in the caller's own function
-        raise ModelError(
-            f"{name} sent a reply that cannot be read ({named_error(error)}).",
-            retryable=True,
-            unusable_reply=True,
-        ) from error
+        raise unreadable(name, error) from error
     finally:
         _call.reset(token)
