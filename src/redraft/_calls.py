@@ -148,14 +148,16 @@ def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[...
     """Make an async function of the run and `arity` arguments; also say whether `fn` sees the run."""
     signature = signature_of(fn, verb, arity)
     call = fn if signature.is_async else partial(_in_thread, fn)
-    name = getattr(fn, "__name__", verb)
+    name, sees_run = getattr(fn, "__name__", verb), signature.sees_run
 
     def filled(run: RunContext, *args: Any) -> Awaitable[Any]:
+        if not sees_run:
+            return user_call(call(*args), name)
         extra = (value_of(kind, run) for kind in signature.positional)
         keywords = {name: value_of(kind, run) for name, kind in signature.keywords}
         return user_call(call(*args, *extra, **keywords), name)
 
-    return filled, signature.sees_run
+    return filled, sees_run
 
 
 # Closures made for each run share their code and so their parameters: one inspection is enough, unless the

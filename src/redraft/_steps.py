@@ -74,9 +74,14 @@ async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
     try:
         return await call
     except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
+        if _is_cancelled():
             raise
         raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R:
@@ -86,7 +91,11 @@ async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R
     then names no budget.
     """
     try:
-        return await uncancelled(call, what, caller)
+        return await call
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
     except UnfinishedError as error:
         budget = step_context.get().budget
         if error.reason is None or (budget is not None and budget.is_over):
