@@ -20,7 +20,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from pydantic import BaseModel
 
-from redraft import ConfigError, ModelError, QualityCriterion, ReflectionPattern
+from redraft import Agent, ConfigError, ModelError, QualityCriterion, ReflectionPattern, ScriptedModel
 from redraft._steps import step_scope
 from redraft.errors import UnfinishedError
 from redraft.evaluate.evidence import tool_results
@@ -264,6 +264,19 @@ def test_a_graph_that_waits_for_a_person_has_no_answer():
     agent = reflecting(graph.compile(checkpointer=InMemorySaver()), pattern=pattern(), keep=False)
     with pytest.raises(UnfinishedError, match="waiting for a person"):
         agent.run_sync("Pay.")
+
+
+def test_the_spent_budget_of_a_run_inside_a_node_is_an_error_of_the_graph():
+    def node(state):
+        if len(state["messages"]) == 1:
+            return {"messages": [AIMessage("None.")]}
+        inner = Agent(ScriptedModel(["never"]), criteria=["Is clear."], budget_tokens=1)
+        return {"messages": [AIMessage(inner.run_sync("Q?").best_output)]}
+
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").add_edge("node", END)
+    result = reflecting(graph.compile(), pattern=pattern(budget_tokens=10_000)).run_sync("How many?")
+    assert result.convergence_reason is ConvergenceReason.ERROR
+    assert "budget_tokens=1 leaves 1 tokens" in result.stop.detail
 
 
 def test_an_earlier_conversation_precedes_the_query():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from uuid import uuid4
 
 from redraft._hints import keyword_hints
-from redraft._steps import in_time, step_context
+from redraft._steps import in_time, step_context, user_call
 from redraft._texts import estimate_tokens
 from redraft._validation import check_function, named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -194,7 +194,9 @@ class GraphAdapter:
         calls = GraphCalls(run_state, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": sent_messages}, place)
         try:
-            await in_time(self._run(sent_messages, final, calls), "the graph was at work")
+            await in_time(
+                user_call(self._run(sent_messages, final, calls), "the graph"), "the graph was at work"
+            )
             answer = self._answer(final.values)
         except asyncio.CancelledError:
             run_state.count_cancelled(calls.role, calls.used)

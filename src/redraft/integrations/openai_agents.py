@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redraft._hints import keyword_hints
-from redraft._steps import OutgoingCall, call_gate, gated, in_time, step_context
+from redraft._steps import OutgoingCall, call_gate, gated, in_time, step_context, user_call
 from redraft._texts import as_text, estimate_tokens
 from redraft._validation import named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
@@ -173,7 +173,9 @@ class OpenAIAdapter:
         calls = ModelCalls(run_state, role, self.context, items, self.run_config)
         calls.limit_reply(agent, agent.instructions)
         try:
-            result = await in_time(self._run(agent, items, calls), "the agent was at work")
+            result = await in_time(
+                user_call(self._run(agent, items, calls), "the agent"), "the agent was at work"
+            )
         except asyncio.CancelledError:
             run_state.count_cancelled(calls.role, calls.used)
             raise
