@@ -282,7 +282,7 @@ def test_a_worker_reports_to_the_meter_provider_of_the_program(listen):
 
     asyncio.run(main())
     [found], after = during, reported()
-    assert found["redraft.jobs"] == [0, 1]  # queued, running
+    assert sum(found["redraft.jobs"]) == 1  # queued, or running: it may be measured before the claim
     assert found["redraft.workers"] == [1]
     assert after["redraft.ended_jobs"] == after["redraft.runs"] == after["redraft.model_calls"] == [1]
     assert "redraft.limit_wait_seconds" in after
