@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redraft._words import words_of
 from redraft.redact.engine import has_any
-from redraft.redact.kinds import MARK, Kind, mark
+from redraft.redact.kinds import MARK, SECRET_KINDS, mark
 from redraft.text.characters import without_invisible, without_middle
 
 if TYPE_CHECKING:
@@ -99,7 +99,6 @@ class Cleaner:
 
 # --- what a run's own prompt says in full -----------------------------------------------------------------
 
-_SECRET_KINDS = frozenset(tuple(Kind)[: tuple(Kind).index(Kind.ENCODED) + 1]) | {Kind.UNCLEAN}
 _FEWEST_NEIGHBORS, _MOST_NEIGHBORS, _NEAR = 2, 8, 200
 """Words around a mark: those that a source must share, those that are compared, and their characters."""
 _TELLING = 4
@@ -120,7 +119,7 @@ def restorer(*sources: str) -> Callable[[str], str]:
         return [
             _Original(mark(kind), text[start:end], *_neighbors(text, start, end))
             for start, end, kind in memory_redactor().findings(text)
-            if kind not in _SECRET_KINDS
+            if kind not in SECRET_KINDS
         ]
 
     def restore(text: str) -> str:

@@ -49,6 +49,23 @@ class Kind(StrEnum):
     UNCLEAN = "text that could not be made clean"
 
 
+SECRET_KINDS = frozenset(
+    {
+        Kind.KNOWN,
+        Kind.PRIVATE_KEY,
+        Kind.API_KEY,
+        Kind.TOKEN,
+        Kind.PASSWORD,
+        Kind.SECRET,
+        Kind.CODE,
+        Kind.COOKIE,
+        Kind.ENCODED,
+        Kind.UNCLEAN,
+    }
+)
+"""The kinds of the category `secrets`."""
+
+
 def mark(kind: Kind) -> str:
     """The mark that replaces a finding of this kind."""
     return f"[withheld: {kind}]"
