@@ -142,10 +142,8 @@ class Requirements:
     def extras(self) -> list[str]:
         """The extras of Redraft that it needs, by their names for pip."""
         names = [part for name in self.model_names for part in names_in(name)]
-        extras = {re.split("[:-]", name)[0] for name in names} & {
-            *EXTRAS,
-            "local",
-        }  # also of openai-chat:NAME
+        providers = {re.split("[:-]", name)[0] for name in names}  # also of openai-chat:NAME
+        extras = providers & {*EXTRAS, "local"}
         extras |= {LANGUAGES[code.language].extra for code, _ in self.code}
         extras |= {"mcp"} if self.servers else set()
         return sorted(extras | ({"http"} if HTTP in self.actions else set()))
