@@ -129,18 +129,23 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
         case [_Fixed()]:
             yield Phrase("be", "is", words)
         case [_Chars(noun, least, most)] if noun == _ANY:
+            line = "" if expression.spans("\n" * max(least, 2)) else " on one line"
             limits = limits_in_words(least or None, None if most == _UNLIMITED else most)
             unit = "character" if limits.endswith(" 1") else "characters"
-            yield Phrase("have", "has", f"{limits} {unit} on one line{reading.conditions}")
+            if (least, most) != (0, _UNLIMITED):
+                yield Phrase("have", "has", f"{limits} {unit}{line}{reading.conditions}")
+            elif line and not reading.conditions:
+                yield Phrase("be", "is", "on one line")
         case [_Chars(noun, _, most)] if noun.startswith(_OTHER_THAN) and most == _UNLIMITED:
             rest = f"{noun.removeprefix(_OTHER_THAN)}{reading.conditions}"
+            rest = _in_either_case(rest) if ignores_case else rest
             yield Phrase("contain", "contains", rest, is_negated=True)
         case [_Chars(_, least, most)]:
             code = next((code for key, code in _CODES.items() if key in about.casefold()), "")
             if code and 2 <= least == most <= 3 and words.endswith("letters"):  # noqa: PLR2004
                 yield Phrase("be", "is", f"{code} ({words})")
             only = "" if least == most or reading.conditions else "only "
-            yield Phrase("consist", "consists", f"{only}of {words}")
+            yield Phrase("consist", "consists", f"{only}of {words.removeprefix('any number of ')}")
         case _:
             yield Phrase("consist", "consists", f"of {words}")
 
@@ -154,13 +159,15 @@ def _in_order(texts: Sequence[str]) -> str:
         return f"{_in_order(others)}, optionally followed by {last.removeprefix('optionally ')}"
     if len(others) == 1:
         return f"{others[0]} followed by {last}"
-    comma = "," if any(" and " in text or " or " in text for text in texts) else ""
+    joints = (" and ", " or ", " other than ")
+    comma = "," if any(joint in text for text in texts for joint in joints) else ""
     return f"{', '.join(others)}{comma} and {last}"
 
 
 def _optional(words: str) -> str:
     article, _, noun = words.partition(" ")
-    return f"an optional {noun}" if article in ("a", "an") and " and " not in noun else f"optionally {words}"
+    is_one = article in ("a", "an") and " and " not in noun and " or " not in noun
+    return f"an optional {noun}" if is_one else f"optionally {words}"
 
 
 _CODES = {
@@ -221,7 +228,7 @@ class _Chars:
     most: int = 1
 
     def in_words(self, *, ignores_case: bool) -> str:
-        noun = re.sub(r"\b(capital|small) letter", "letter", self.noun) if ignores_case else self.noun
+        noun = _in_either_case(self.noun) if ignores_case else self.noun
         if (noun, self.least, self.most) == (_ANY, 0, _UNLIMITED):
             return "any text"
         if (self.least, self.most) == (1, 1):
@@ -239,6 +246,10 @@ class _Chars:
             return f"at most {_number(self.most)} {many}"
         between = "or" if self.most == self.least + 1 else "to"
         return f"{_number(self.least)} {between} {_number(self.most)} {many}"
+
+
+def _in_either_case(noun: str) -> str:
+    return re.sub(r"\b(capital|small|lowercase|uppercase) (?=letter|hexadecimal)", "", noun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +292,9 @@ _SEPARATORS = {
     "!": "an exclamation mark",
     "?": "a question mark",
     ";": "a semicolon",
+    '"': "a double quote",
     "\n": "a line break",
+    "\n\n": "an empty line",
 }
 NUMBERS = [
     "no",
@@ -307,11 +320,11 @@ def _number(count: int) -> str:
 
 def _plural(noun: str) -> str:
     """The plural of `small letter, digit or hyphen`."""
-    head, of, rest = noun.partition(" from ")
-    if not of:
-        head, of, rest = noun.partition(" other than ")
+    head, of, rest = noun.partition(" other than ")
     words = re.sub(
-        r"(\w+)(?=$|,| or )", lambda word: f"{word[1]}{'es' if word[1].endswith('sh') else 's'}", head
+        r"(\w+)((?: from \w to \w(?: in either case)?)?)(?=$|,| or )",
+        lambda word: f"{word[1]}{'es' if word[1].endswith('sh') else 's'}{word[2]}",
+        head,
     )
     return f"{words}{of}{rest}" if noun not in _UNCOUNTED else noun
 
@@ -344,33 +357,37 @@ class _Reading:
 
 def _reading(tree: Tree, flags: int) -> _Reading:
     tree = _without_boundaries(tree)
+    is_of_lines = bool(flags & re.MULTILINE) and not any(
+        _is_at(node, "AT_BEGINNING_STRING", "AT_END_STRING") for node in tree
+    )
     starts = bool(tree) and _is_at(tree[0], "AT_BEGINNING", "AT_BEGINNING_STRING")
     tree = tree[1:] if starts else tree
     ends = bool(tree) and _is_at(tree[-1], "AT_END", "AT_END_STRING")
     tree = tree[:-1] if ends else tree
     conditions: list[str] = []
-    while starts and tree and (condition := _condition(*tree[0])):
+    ignores_case = bool(flags & re.IGNORECASE)
+    while starts and tree and (condition := _condition(*tree[0], ignores_case=ignores_case)):
         conditions, tree = [*conditions, condition], tree[1:]
-    if starts and len(tree) > 1 and _is_free(tree[0]):
-        starts, tree = _is_space(tree[0]), tree[1:]
-    if ends and len(tree) > 1 and _is_free(tree[-1]):
-        ends, tree = _is_space(tree[-1]), tree[:-1]
+    if len(tree) > 1 and _is_free(tree[0]):
+        starts, tree = starts and _is_space(tree[0]), tree[1:]
+    if len(tree) > 1 and _is_free(tree[-1]):
+        ends, tree = ends and _is_space(tree[-1]), tree[:-1]
     verbs = {(True, True): _WHOLE, (True, False): _START, (False, True): _END}.get((starts, ends), _ANYWHERE)
-    if flags & re.MULTILINE and (starts or ends):
+    if is_of_lines and (starts or ends):
         verbs = verbs.of_a_line()
     texts = _expanded(tree)
     pieces = _pieces(tree) if texts is None else [_Fixed(tuple(texts))]
     also = f", among them {_in_order(conditions)}".replace(" followed by ", " and ") if conditions else ""
     merged = None if pieces is None else tuple(_merged(pieces))
-    return _Reading(merged, verbs, also, ignores_case=bool(flags & re.IGNORECASE))
+    return _Reading(merged, verbs, also, ignores_case)
 
 
-def _condition(op: Any, argument: Any) -> str:
+def _condition(op: Any, argument: Any, *, ignores_case: bool) -> str:
     """The characters that a lookahead such as `(?=.*[A-Z])` at the beginning requires anywhere."""
     if str(op) != "ASSERT" or argument[0] != 1 or len(argument[1]) != 2 or not _is_free(argument[1][0]):  # noqa: PLR2004
         return ""
     pieces = _pieces(argument[1][1:])
-    return pieces[0].in_words(ignores_case=False) if pieces and isinstance(pieces[0], _Chars) else ""
+    return pieces[0].in_words(ignores_case=ignores_case) if pieces and isinstance(pieces[0], _Chars) else ""
 
 
 def _without_boundaries(tree: Tree) -> Tree:
@@ -393,7 +410,7 @@ def _is_free(node: tuple[Any, Any]) -> bool:
     if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
         return False
     least, most, inner = node[1]
-    return least == 0 and most == _UNLIMITED and (str(inner[0][0]) == "ANY" or _is_space(node))
+    return least == 0 and most == _UNLIMITED and (_noun(*inner[0]) == _ANY or _is_space(node))
 
 
 def _is_space(node: tuple[Any, Any]) -> bool:
@@ -426,10 +443,10 @@ def _pieces_of(op: str, argument: Any) -> list[_Piece] | None:
         )
         if op == "SUBPATTERN" and any(argument[1:3]):  # flags of its own
             return None
-        if count := _count_of_digits(inner):
-            return [_Chars(_DIGIT, count, count)]
         if (texts := _expanded(inner)) is not None:
             return [_Fixed(tuple(texts))]
+        if count := _count_of_digits(inner):
+            return [_Chars(_DIGIT, count, count)]
         return None if op == "BRANCH" else _pieces(inner)
     if op in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
         return _repeated(*argument)
@@ -442,8 +459,8 @@ def _repeated(least: int, most: int, inner: Tree) -> list[_Piece] | None:
         return None
     pieces = _merged(pieces)
     if len(pieces) != 1:
-        if (least, most) == (0, 1):
-            return [_Optional(tuple(pieces))]
+        if (least, most) == (0, 1):  # not in words if a part of it is optional, too
+            return None if any(map(_is_optional, pieces)) else [_Optional(tuple(pieces))]
         return pieces * least if least == most and least * len(pieces) <= MOST_PIECES else None
     piece = pieces[0]
     if isinstance(piece, _Chars) and piece.least == piece.most:
@@ -453,6 +470,10 @@ def _repeated(least: int, most: int, inner: Tree) -> list[_Piece] | None:
     if isinstance(piece, _Fixed) and least == most <= MOST_OPTIONS and len(piece.texts) == 1:
         return [_Fixed((piece.texts[0] * least,))]
     return None
+
+
+def _is_optional(piece: _Piece) -> bool:
+    return isinstance(piece, _Optional) or (isinstance(piece, _Fixed) and piece.is_optional)
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
@@ -540,6 +561,7 @@ _CATEGORIES = {
     "CATEGORY_DIGIT": ("digit",),
     "CATEGORY_WORD": ("letter", "digit", "underscore"),
     "CATEGORY_SPACE": ("white space",),
+    "CATEGORY_NOT_DIGIT": ("character other than a digit",),
     "CATEGORY_NOT_SPACE": ("character other than white space",),
 }
 _RANGES = {
@@ -583,8 +605,11 @@ def _noun(op: Any, argument: Any) -> str:
             case _:
                 names.append("")
     names = list(dict.fromkeys(names))
+    if any(f"{_OTHER_THAN}{_with_article(name)}" in names for name in filter(None, names)):
+        return _ANY
     if {"digit"} < set(names) <= {"digit", "a-f", "A-F"}:
-        return "hexadecimal digit"
+        case = "" if len(names) > 2 else "lowercase " if "a-f" in names else "uppercase "  # noqa: PLR2004
+        return f"{case}hexadecimal digit"
     if {"a-f", "A-F"} <= set(names):
         names = [name for name in names if name not in ("a-f", "A-F")] + ["letter from A to F in either case"]
     names = [_HEXADECIMAL.get(name, name) for name in names]
@@ -801,7 +826,7 @@ def _gives_away(phrase: Phrase, expression: Pattern) -> bool:
 
     A model could copy it. Fixed texts of the pattern are allowed, and so are numbers that limit a length.
     """
-    if phrase.third == "has" and phrase.rest.endswith("on one line"):
+    if phrase.third == "has" and re.search(r" characters?( on one line)?$", phrase.rest):
         return False
     texts = re.findall(r'"([^"]*)"|([^\s"()]+)', phrase.rest)
     candidates = {text.strip(",.") for pair in texts for text in pair} - {""}

@@ -215,8 +215,8 @@ def _of_pattern(criterion: QualityCriterion) -> list[Requirement]:
     if criterion.description and (is_forbidden or not phrase.is_in_words):
         return []  # a person's own words say it better
     does = phrase.denied if is_forbidden else phrase.affirmed
-    if not is_forbidden and (least, most) != (None, None):
-        does += f" {limits_in_words(least or None, most)} times"
+    if not is_forbidden and (least or 1, most) != (1, None):
+        does += f" {_amount(least or None, most, 'time')}"
     return [Requirement(_sentence(f"{_subject(criterion)} {does}"), _always)]
 
 
