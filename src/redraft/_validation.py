@@ -92,6 +92,12 @@ def check_count(name: str, value: Any, least: int, most: int | None = MOST) -> N
         raise ConfigError(f"{name} must be a whole number of at most {most:,}.")
 
 
+def check_limit(name: str, value: Any) -> None:
+    """Require None or a whole number of at least 1; raises `ConfigError`."""
+    if value is not None:
+        check_count(name, value, 1)
+
+
 MOST_CANDIDATES = 6
 
 

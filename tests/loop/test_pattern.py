@@ -83,6 +83,8 @@ class Never:
         ({"quality_criteria": [AGAINST]}, "'better'.*nothing judges the first: add another criterion"),
         ({"quality_criteria": [AGAINST, WEIGHTLESS]}, "'better'.*nothing judges the first"),
         ({"budget_tokens": 0}, "budget_tokens"),
+        ({"budget_tokens": 1.5}, "budget_tokens must be a whole number of at least 1, got 1.5"),
+        ({"max_revision_tokens": 1.5}, "max_revision_tokens must be a whole number of at least 1, got 1.5"),
         ({"budget_tokens": 10**400}, "budget_tokens"),
         ({"budget_usd": -1}, "budget_usd"),
         ({"budget_seconds": 0}, "budget_seconds"),

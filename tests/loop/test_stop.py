@@ -232,8 +232,11 @@ def test_first_asks_in_order():
     "build",
     [
         lambda: stop.max_iterations(-1),
+        lambda: stop.max_iterations(1.5),
         lambda: stop.plateau(0),
+        lambda: stop.plateau(True),
         lambda: stop.diminishing(1.5),
+        lambda: stop.diminishing("0.1"),
         lambda: stop.diminishing(float("nan")),
     ],
 )

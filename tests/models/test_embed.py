@@ -446,7 +446,7 @@ def test_minilm_missing_extra(monkeypatch):
 
 
 def test_minilm_needs_at_least_one_thread():
-    with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="threads must be a whole number of at least 1, got 0"):
         MiniLMEmbedder(threads=0)
 
 

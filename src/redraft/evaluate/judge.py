@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from redraft._critique import issue_item, render_issue
 from redraft._texts import as_text, short_repr
 from redraft._thoughts import without_thoughts
-from redraft._validation import check_text, is_number, nearest
+from redraft._validation import check_count, check_text, is_number, nearest
 from redraft._verdicts import DECISIONS, MESSAGES, REASONS, fields_of, key_name, share_of
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
@@ -76,8 +76,7 @@ class JudgeOptions:
     def __post_init__(self) -> None:
         if self.method not in ("score", "probability"):
             raise ConfigError(f"judge_method must be 'score' or 'probability', got {self.method!r}.")
-        if self.samples < 1:
-            raise ConfigError(f"A judge's samples must be at least 1, got {self.samples!r}.")
+        check_count("judge_samples", self.samples, 1)
         if not is_number(self.margin) or self.margin < 0:
             raise ConfigError(f"judge_margin must be a number of at least 0, got {self.margin!r}.")
         if self.method == "probability" and self.samples > 1:

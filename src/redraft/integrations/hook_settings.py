@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redraft._locks import check_regular
 from redraft._texts import counted, listed
-from redraft._validation import check_bound, check_choice, check_flag, check_list, check_name, nearest
+from redraft._validation import (
+    check_bound,
+    check_choice,
+    check_count,
+    check_flag,
+    check_limit,
+    check_list,
+    check_name,
+    nearest,
+)
 from redraft.errors import ConfigError
 from redraft.settings import SETTINGS_FILE, load_settings
 
@@ -62,11 +71,11 @@ class HookOptions:
         check_list("paths", self.paths)
         check_flag("judge", self.judge)
         check_bound("budget_usd", self.budget_usd)
-        check_bound("budget_tokens", self.budget_tokens)
-        _check_whole("blocks", self.blocks, MOST_BLOCKS)
+        check_limit("budget_tokens", self.budget_tokens)
+        check_count("blocks", self.blocks, 0, MOST_BLOCKS)
         check_bound("timeout", self.timeout)
         check_name("lessons", self.lessons)
-        _check_whole("max_tokens", self.max_tokens)
+        check_count("max_tokens", self.max_tokens, 0)
         if self.judge and self.subject == "files":
             raise ConfigError("judge = true works with subject = 'diff' or 'answer'; files get checks only.")
 
@@ -81,12 +90,6 @@ class HookOptions:
             return cls(**table)
         except ConfigError as error:
             raise ConfigError(f"{SETTINGS_FILE}, [hook]: {error}") from error
-
-
-def _check_whole(name: str, value: Any, most: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0 or (most and value > most):
-        bounds = f"from 0 to {most}" if most else "of at least 0"
-        raise ConfigError(f"{name} must be a whole number {bounds}, got {value!r}.")
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runti
 
 from redraft._steps import estimated_usage, name_of_model, step_context, step_scope
 from redraft._sync import blocked_loops
-from redraft._validation import check_bound
+from redraft._validation import check_bound, check_limit
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, UnfinishedError
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd, usage_before
 
@@ -74,7 +74,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         for field_name, option in OPTIONS.items():
-            check_bound(option, getattr(self, field_name))
+            check = check_limit if field_name.endswith("tokens") else check_bound
+            check(option, getattr(self, field_name))
 
 
 NO_BUDGET = Budget()

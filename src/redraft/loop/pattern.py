@@ -232,7 +232,6 @@ class ReflectionPattern(AgentPattern):
 
     def __post_init__(self) -> None:
         check_count("max_iterations", self.max_iterations, 0)
-        check_count("judge_samples", self.judge_samples, 1)
         check_count("plateau_iterations", self.plateau_iterations, 1)
         check_count("candidates", self.candidates, 1)
         check_choice("accept", self.accept, WAYS_TO_ACCEPT)

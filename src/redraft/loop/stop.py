@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, cast, overload
 
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
+from redraft._validation import check_count, check_share
 from redraft._verdicts import plain_scalar
-from redraft.errors import ConfigError, OutputError
+from redraft.errors import OutputError
 from redraft.loop.select import is_setback
 from redraft.types import (
     ConvergenceReason,
@@ -149,8 +150,7 @@ def quality_met(
 
 def max_iterations(revisions: int) -> Rule:
     """Stop after this many revisions; 0 stops after the first draft."""
-    if revisions < 0:
-        raise ConfigError(f"max_iterations must be at least 0, got {revisions!r}.")
+    check_count("max_iterations", revisions, 0)
 
     def at_maximum(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         done = len(versions) - 1
@@ -214,8 +214,7 @@ def plateau(iterations: int) -> Rule:
 
     A version that repeats an earlier one does not count. A gain within its margin of error is no gain.
     """
-    if iterations < 1:
-        raise ConfigError(f"plateau_iterations must be at least 1, got {iterations!r}.")
+    check_count("plateau_iterations", iterations, 1)
 
     def on_plateau(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         beaten: list[ReflectionVersion] = []
@@ -259,8 +258,7 @@ def diminishing(threshold: float) -> Rule:
 
     A gain within its margin of error is no gain, and left to the plateau.
     """
-    if not 0 <= threshold <= 1:
-        raise ConfigError(f"improvement_threshold must be in 0..1, got {threshold!r}.")
+    check_share("improvement_threshold", threshold)
 
     def small_gain(versions: Sequence[ReflectionVersion], /) -> Stop | None:
         last = versions[-1]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import regex
 
+from redraft._validation import check_count
 from redraft.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ class MiniLMEmbedder:
     """
 
     def __init__(self, *, threads: int = 1) -> None:
-        if threads < 1:
-            raise ConfigError(f"MiniLMEmbedder: threads must be at least 1, got {threads!r}.")
+        check_count("MiniLMEmbedder: threads", threads, 1)
         weights_file()
         self.name = f"{NAME}@{WEIGHTS_SHA256[:12]}"
         self._threads = threads
