@@ -16,6 +16,15 @@ class Plain:
     x: int
 
 
+class NoForm:
+    def __repr__(self):
+        return "no form"
+
+
+class AnyValue(BaseModel):
+    x: Any
+
+
 HOLDS_ITSELF: list[Any] = []
 HOLDS_ITSELF.append(HOLDS_ITSELF)
 
@@ -29,6 +38,7 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ([Plain(1)], '[\n  {\n    "x": 1\n  }\n]', '[{"x": 1}]'),
         (HOLDS_ITSELF, "[[...]]", "[[...]]"),
         ({(1, 2): 3}, "{(1, 2): 3}", "{(1, 2): 3}"),
+        (AnyValue(x=NoForm()), "AnyValue(x=no form)", "AnyValue(x=no form)"),
     ],
 )
 def test_as_text(output: Any, text: str, line: str):

@@ -49,11 +49,11 @@ def as_text(output: Output, indent: int | None = 2) -> str:
         return output
     if (source := source_of(output)) is not None:
         return json.dumps(source, ensure_ascii=False, indent=indent)
-    if hasattr(output, "model_dump_json"):  # a pydantic model, recognised without importing pydantic
-        return output.model_dump_json(indent=indent, by_alias=True)
     try:
+        if hasattr(output, "model_dump_json"):  # a pydantic model, recognised without importing pydantic
+            return output.model_dump_json(indent=indent, by_alias=True)
         return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
-    except (TypeError, ValueError):  # keys that are not strings, or a value that contains itself
+    except (TypeError, ValueError):  # keys or values without a JSON form, or a value inside itself
         return repr_of(output)
 
 
