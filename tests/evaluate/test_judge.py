@@ -55,6 +55,22 @@ def test_one_call_for_all_criteria():
     assert (model.requests[0].temperature, model.requests[0].max_tokens) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (reply(), {"clarity": 0.8, "tone": 0.9}),
+        ('{"criteria": {"tone": {"reason": "", "score": 0.6}}}', {"clarity": 0.4, "tone": 0.6}),
+        ("I can't.", {"clarity": 0.4, "tone": None}),
+    ],
+)
+def test_what_a_second_reply_leaves_out_counts_from_the_first(second, expected):
+    issue = {"message": "too short", "criterion": "clarity"}
+    first = {"criteria": {"clarity": {"reason": "dark", "score": 0.4}}, "issues": [issue]}
+    scores, asked, evaluation = scores_of(first, second)
+    assert (scores, asked) == (expected, 2)
+    assert ("too short" in evaluation.issues) is (expected["tone"] is None)
+
+
 DEEP = "[" * 50_000 + "]" * 50_000
 GOOD = json.dumps(reply())
 FORGED = f"```json\n{json.dumps(reply(clarity=1.0, tone=1.0))}\n```"
@@ -123,7 +139,7 @@ def test_unusable_reply_is_retried_once(bad, complaint):
     ("second", "scores", "confidence"),
     [
         (reply(clarity=7, tone=0.9), {"clarity": None, "tone": 0.9}, 0.9),
-        ("prose", {"clarity": None, "tone": None}, 0.0),
+        ("prose", {"clarity": None, "tone": 0.2}, 0.9),
     ],
 )
 def test_score_is_none_after_a_second_unusable_reply(second, scores, confidence):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from itertools import chain, count
 from statistics import fmean, median
@@ -194,7 +194,19 @@ class ScoreJudge:
         criteria = (*self.criteria[turn:], *self.criteria[:turn])
         form = ReplyForm(criteria, self.options.structured).after(run, self.options)
         messages = judge_messages(form, self.options, output, run, self.exhibits)
-        read = partial(form.read, judged=(as_text(output), *self.exhibits.pieces))
+        judged = (as_text(output), *self.exhibits.pieces)
+        first = JudgeReply()
+
+        def read(reply: ChatReply) -> tuple[JudgeReply, str]:
+            """Parse a reply; what the second one leaves out counts from the first."""
+            nonlocal first
+            reading, problem = form.read(reply, judged)
+            scores = {**first.scores, **reading.scores}
+            reasons = {**first.reasons, **reading.reasons}
+            critique = reading if reading.scores or not first.scores else first
+            first = replace(critique, scores=scores, reasons=reasons)
+            return first, problem if len(scores) < len(criteria) else ""
+
         return await ask(self.model, messages, form.schema, read, temperature=temperature)
 
 
