@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from redraft import ModelError, ScriptedModel
+from redraft.integrations.hook import NO_TASK, TASK_TYPE
 from redraft.integrations.hook_answer import COMMIT_REFUSED
 from redraft.integrations.hook_settings import HookOptions
 from redraft.lessons import Failure, Lessons
@@ -729,7 +730,7 @@ def test_a_check_that_raises(project):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("import sys\ndef f(text): sys.exit(2)\n", "sys.exit(2)"),
+        ("import sys\ndef f(text): sys.exit(2)\n", "raised SystemExit: 2"),
         ("import argparse\nargparse.ArgumentParser().parse_args(['x'])\n", "sys.exit(2)"),
         ("import sys\nsys.exit(10)\n", "sys.exit(10)"),
         ("raise KeyboardInterrupt\n", "Interrupted"),
@@ -985,8 +986,8 @@ def test_the_same_mistake_in_four_sessions_is_one_lesson(project, monkeypatch):
         good = ["x = 1\n"] if number == 2 else []  # one of them mends it in the end
         play(f"s{number}", bad, *good, prompt=prompt)
         found = learned(project, f"s{number}")
-    # The later sessions were told it, and made the mistake again.
-    assert found == {"No print() is left in the code": ("partial", 0.25)}
+    # Each session was sent the criterion, and not the lesson, which says no more.
+    assert found == {"No print() is left in the code": ("partial", 0.7)}
 
 
 def test_two_mistakes_have_a_lesson_each_also_if_they_occur_together(project, monkeypatch):
@@ -996,8 +997,8 @@ def test_two_mistakes_have_a_lesson_each_also_if_they_occur_together(project, mo
         play(f"s{number}", text, prompt=prompt)
         found = learned(project, f"s{number}")
     assert found == {
-        "No print() is left in the code": ("partial", 0.34),  # the third session was told both
-        "No TODO is left in the code": ("partial", 0.34),
+        "No print() is left in the code": ("partial", 0.5),
+        "No TODO is left in the code": ("partial", 0.5),
     }
     later = redraft("hook", "start", "claude", stdin=event("SessionStart", session="later", source="startup"))
     assert later.stderr == ""  # no reflection on the failed session is due
@@ -1022,17 +1023,57 @@ def test_a_session_without_a_check_leaves_nothing(project):
     assert not (project / "memory").exists()
 
 
+def recorded(content, **more):
+    """Store a lesson of a person, and return its path."""
+
+    async def record():
+        lessons = Lessons(agent="coding-agent", auto=False, embedder="none")
+        lesson = await lessons.record(content, PlainTask(NO_TASK, task_type=TASK_TYPE), **more)
+        await lessons.aclose()
+        return Path("memory/reflections", f"{lesson.id}.md")
+
+    return asyncio.run(record())
+
+
+def advice_at_start():
+    """What a new session is sent after the criteria."""
+    started = event("SessionStart", session="new", source="startup")
+    answer = json.loads(redraft("hook", "start", "claude", stdin=started).stdout)
+    text = answer["hookSpecificOutput"]["additionalContext"]
+    assert text.count("No print() is left in the code.") == 1
+    return text.partition("\n\n")[2]
+
+
+DATES = Failure("Dates were wrong.", "They were ambiguous.", "Habit.", "Write dates as YYYY-MM-DD.", "none")
+
+
+@pytest.mark.parametrize("check", ["another", "no debugging"])
+def test_a_lesson_that_a_check_has_replaced_is_not_sent(project, check):
+    path = recorded(DATES)
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("\nstatus: ", f"\ncheck: {check}\nstatus: ", 1), "utf-8")
+    assert (DATES.do_differently in advice_at_start()) is (check == "another")
+
+
+def test_a_name_that_the_criteria_require_is_sent_in_full(project):
+    signed = "The mail ends with the line Kind regards, Anna Petrova."
+    criterion = f"  - {{name: end, description: '{signed}', evaluator: regex, config: {{pattern: Anna}}}}\n"
+    set_up(project, criteria=f"{CRITERIA}{criterion}")
+    told = "End with the line Kind regards, Anna Petrova, and a mail's subject is needed."
+    path = recorded(replace(DATES, do_differently=told))
+    assert "[withheld: name]" in path.read_text("utf-8")
+    assert told in advice_at_start()
+
+
 def test_lessons_are_sent_once_and_limited_in_tokens(project, monkeypatch):
-    play("s", "print(1)\n", "print(2)\n")
-    redraft("hook", "end", "claude", stdin=event("SessionEnd"))
-    redraft("hook", "learn")
+    recorded(DATES)
 
     def start(**more):
         return redraft("hook", "start", "claude", stdin=event(session="later", **more)).stdout
 
     first = start(name="SessionStart", source="startup")
-    assert "No print() is left in the code." in json.loads(first)["hookSpecificOutput"]["additionalContext"]
-    for prompt in ("Write an offer.", "Don't print the offer.", "Parse a CSV file."):  # for different reasons
+    assert DATES.do_differently in json.loads(first)["hookSpecificOutput"]["additionalContext"]
+    for prompt in ("Write an offer.", "Don't write the dates.", "Parse a CSV file."):  # for different reasons
         assert start(name="UserPromptSubmit", prompt=prompt, prompt_id=prompt) == ""
     assert start(name="SessionStart", source="resume") == ""
     assert start(name="SessionStart", source="compact") == first  # the agent has forgotten it

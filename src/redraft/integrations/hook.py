@@ -424,26 +424,21 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     if is_new and options.subject != "answer":
         session.baseline = tree.baseline()
     session.calls_hook = session.calls_hook or _calls_hook(agent, tree.folder)
-    requirements = ""
-    with suppress(ConfigError):  # the check at the end of the turn reports it
-        if event.forgot or not session.knows_criteria:
-            with standard.criteria() as criteria:
-                lines = [
-                    line
-                    for criterion in criteria.criteria
-                    if criterion.shown
-                    for line in [*requirement_lines([criterion])] or [criterion.name]
-                ]
-                requirements = rubric_text(
-                    lines, f"At the end of each turn, your work is checked by {options.criteria}:"
-                )
-            session.knows_criteria = True
-    sessions.save(session)
-    advice: list[Advice] = []
     # A quick check, since opening the lessons is slow.
     settings = standard.settings
     has_lessons = bool(settings.database_url) or (project_folder() / settings.memory / "reflections").is_dir()
-    if has_lessons and (event.prompt or event.forgot or not session.advice):
+    recalls = has_lessons and bool(event.prompt or event.forgot or not session.advice)
+    requirements, criteria = "", tuple[QualityCriterion, ...]()
+    with suppress(ConfigError):  # the check at the end of the turn reports it
+        if recalls or event.forgot or not session.knows_criteria:
+            with standard.criteria() as file:
+                criteria = file.criteria
+        if event.forgot or not session.knows_criteria:
+            requirements = _requirements(criteria, options)
+            session.knows_criteria = True
+    sessions.save(session)
+    advice: list[Advice] = []
+    if recalls:
         try:
             lessons = _lessons(options)
         except ConfigError:
@@ -452,7 +447,8 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
             raise
         try:
             await write_actions(sessions, lessons)
-            recalled = await lessons.recall(PlainTask(event.prompt or NO_TASK, task_type=TASK_TYPE))
+            task = PlainTask(event.prompt or NO_TASK, task_type=TASK_TYPE)
+            recalled = await lessons.with_criteria(criteria).recall(task)
         finally:
             await lessons.aclose()
             await close_project_store()
@@ -465,6 +461,16 @@ async def begin(event: HookEvent, agent: str) -> tuple[str, str]:
     elif not has_lessons:
         sessions.actions.path.unlink(missing_ok=True)
     return "\n\n".join(text for text in (requirements, advice_text(advice)) if text), note
+
+
+def _requirements(criteria: Sequence[QualityCriterion], options: HookOptions) -> str:
+    lines = [
+        line
+        for criterion in criteria
+        if criterion.shown
+        for line in [*requirement_lines([criterion])] or [criterion.name]
+    ]
+    return rubric_text(lines, f"At the end of each turn, your work is checked by {options.criteria}:")
 
 
 def _current_standard(sessions: Sessions) -> tuple[Standard, str]:
