@@ -26,7 +26,7 @@ from redraft.events import StepFailed, StepFinished
 from redraft.loop import Retry
 from redraft.loop.agent import Agent
 from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.journal import STEP, Journalled, StepRecords
+from redraft.loop.journal import LONGEST_ID, STEP, Journalled, StepRecords
 from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.protocols import ChatRequest, Message, ReflectionCallbacks, ReflectionDecision
@@ -730,8 +730,9 @@ def test_a_killed_run_resumes_through_a_step_around_its_journal(around):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("outer", ["outer", "o" * LONGEST_ID])
 @pytest.mark.parametrize("around", AROUND)
-def test_a_run_inside_a_step_is_found_through_a_step_around_that(around):
+def test_a_run_inside_a_step_is_found_through_a_step_around_that(around, outer):
     async def main():
         store = MemoryStore()
         agent = Agent(ScriptedModel(lambda _: "tea"), pattern=ReflectionPattern(quality_criteria=[TEA]))
@@ -742,10 +743,10 @@ def test_a_run_inside_a_step_is_found_through_a_step_around_that(around):
                 ids.append((await agent.run("Write.")).run_id)
             return "x"
 
-        step = around(Journalled(store, "outer"), [])
+        step = around(Journalled(store, outer), [])
         await reflect("T", generate=generate, evaluate=lambda o: True, step=step)
-        assert ids[0].startswith("outer.")
-        assert (await Runs(store).get(ids[0])).parent == "outer"
+        assert ids[0].startswith(f"{outer}.")
+        assert (await Runs(store).get(ids[0])).parent == outer
 
     asyncio.run(main())
 

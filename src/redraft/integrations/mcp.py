@@ -250,7 +250,7 @@ class ProjectTools:
     async def record_reflection(
         self,
         reflection: ClientReflection,
-        attempt_id: Annotated[Name, Field(description="The attempt or run that taught it.")] = "",
+        attempt_id: Annotated[Text, Field(description="The attempt or run that taught it.")] = "",
         task: Annotated[Text, Field(description="The task that taught it, without an attempt.")] = "",
         title: Annotated[Name, Field(description="The lesson in a few words.")] = "",
     ) -> RecordedLesson:
@@ -289,7 +289,7 @@ class ProjectTools:
         name: Annotated[Name, Field(description="The name of an agent or command.")] = "",
         reason: Annotated[Name, Field(description="Why it stopped, such as quality_met.")] = "",
         limit: Annotated[int, Field(ge=1, le=100)] = 20,
-        before: Annotated[Name, Field(description="The 'next_page' of an earlier answer.")] = "",
+        before: Annotated[Text, Field(description="The 'next_page' of an earlier answer.")] = "",
     ) -> RunPage:
         """List the runs of the project, newest first."""
         if status:
@@ -305,7 +305,7 @@ class ProjectTools:
         runs = await asyncio.to_thread(lambda: [RunSummary.of(record, redactor) for record in records])
         return RunPage(runs=runs, next_page=records[-1].run_id if len(records) == limit else None)
 
-    async def get_run(self, run_id: Name = LAST) -> RunDetails:
+    async def get_run(self, run_id: Text = LAST) -> RunDetails:
         """Show a run: its versions, what was wrong with each, and why it stopped. 'last' is the newest.
 
         Of a workflow, it shows the run of its loop.
