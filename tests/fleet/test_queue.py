@@ -177,17 +177,18 @@ def test_a_job_that_was_begun_waits_for_its_version(open_queue):
     asyncio.run(main())
 
 
-def test_a_job_handed_back_with_an_error_waits_and_counts_the_try(open_queue):
+def test_a_job_handed_back_with_an_error_waits_and_keeps_the_count_of_its_tries(open_queue):
     async def main():
         async with open_queue() as queue:
             await queue.submit(job("a"))
-            assert await queue.hand_back(await queue.claim(), delay=0.3, error="The provider is down.")
+            failed = replace(await queue.claim(), tries=1, store_tries=2)
+            assert await queue.hand_back(failed, delay=0.3, error="The provider is down.")
             there = await queue.get("a")
             assert (there.state, there.tries, there.error) == ("queued", 1, "The provider is down.")
             assert await queue.claim() is None
             await asyncio.sleep(0.4)
             again = await queue.claim()
-            assert again.tries == 1
+            assert (again.tries, again.store_tries) == (1, 2)
             await queue.finish(again, "finished")
             assert (await queue.get("a")).error == ""
 

@@ -752,22 +752,26 @@ def test_an_error_of_the_store_takes_no_try_from_the_provider(monkeypatch):
     monkeypatch.setattr("redraft.fleet.worker.FIRST_DELAY", 0.01)
 
     class Cut(MemoryStore):
-        failures = 5
+        failures = 0
 
         async def put_if_absent(self, record):
-            if record.kind == "run" and self.failures:
+            if self.failures:
                 self.failures -= 1
                 raise StoreError("The connection was cut.")
             return await super().put_if_absent(record)
 
     async def main():
         store = Cut()
-        clerk = writer(store, three_words)
+        replies = [ConnectionError("nobody answers"), "one two three"]
+        pattern = ReflectionPattern(quality_criteria=[LONG], retry=Retry(1))
+        clerk = Agent(ScriptedModel(replies), pattern=pattern, keep=store, name="clerk")
         fleet = fleet_of(store, clerk, tries=1)
         handle = await fleet.submit(clerk, "Write.", run_id="a")
+        store.failures = 5
         async with working(fleet):
             assert (await handle.result(within=10)).best_output == "one two three"
-        assert store.failures == 0
+        job = await handle.job()
+        assert (store.failures, job.tries, job.store_tries) == (0, 1, 5)
 
     asyncio.run(main())
 

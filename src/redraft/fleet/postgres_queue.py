@@ -177,7 +177,7 @@ WHERE {_OURS} AND j.args->>'run_id' = %(run_id)s
 _RETRY = f"""
 UPDATE procrastinate_jobs j
 SET status = 'todo', attempts = attempts + 1, abort_requested = false, scheduled_at = NULL,
-    args = args - 'error' - 'tries' - 'state'
+    args = args - 'error' - 'tries' - 'store_tries' - 'state'
 WHERE {_OURS} AND j.args->>'run_id' = %(run_id)s AND status IN ('failed', 'cancelled', 'aborted')
 """  # noqa: S608 (of constants)
 _ERASE = f"""
@@ -329,9 +329,7 @@ class ProcrastinateQueue:
     ) -> bool:
         """Requeue a claimed job after `delay` seconds; return whether the claim was still valid."""
         version = "" if any_version else registered(self._card).version
-        more: dict[str, Any] = {"version": version}
-        if error:
-            more["tries"] = job.tries + 1
+        more = {"version": version, "tries": job.tries, "store_tries": job.store_tries}
         was_valid = await self._change_claimed(
             _HAND_BACK,
             job,
@@ -664,7 +662,8 @@ def _job_of(row: Mapping[str, Any]) -> FleetJob:
 
 def _fields_in(args: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a job in the arguments of a Procrastinate job."""
-    optional = {name: args[name] for name in ("version", "trace", "tries", "error") if name in args}
+    names = ("version", "trace", "tries", "store_tries", "error")
+    optional = {name: args[name] for name in names if name in args}
     return {
         "run_id": args["run_id"],
         "program": args["program"],

@@ -58,6 +58,8 @@ class FleetJob:
     worker: str = ""
     tries: int = 0
     """The number of retries after failures."""
+    store_tries: int = 0
+    """The number of retries after errors of the database."""
     error: str = ""
     """Why the job failed."""
     is_cancelling: bool = False
@@ -179,7 +181,8 @@ class Queue(Protocol):
     ) -> bool:
         """Requeue a claimed job after `delay` seconds; return whether the claim was still valid.
 
-        An `error` counts as a try of the job. With `any_version`, other versions of the code may claim it.
+        The queue stores the `tries` of the job as they are here. With `any_version`, other versions of the
+        code may claim it.
         """
         ...
 
@@ -335,13 +338,14 @@ class StoreQueue:
                 version=version,
                 due=due,
                 error=error,
-                tries=stored.tries + bool(error),
+                tries=job.tries,
+                store_tries=job.store_tries,
             )
 
         return await self._change_claimed(job, waiting)
 
     async def cancel(self, run_id: str, /) -> FleetJob | None:
-        """Cancel a waiting job, or ask the worker of a running job to; None if stored is no such job."""
+        """Cancel a waiting job, or ask the worker of a running job to; None if there is no such job."""
 
         def cancelled(stored: FleetJob) -> FleetJob | None:
             if stored.state == "queued":
@@ -351,13 +355,20 @@ class StoreQueue:
         return (await self._change(run_id, cancelled))[0]
 
     async def retry(self, run_id: str, /) -> FleetJob | None:
-        """Requeue a failed, poisoned or cancelled job; None if stored is no such job."""
+        """Requeue a failed, poisoned or cancelled job; None if there is no such job."""
 
         def queued(stored: FleetJob) -> FleetJob | None:
             if stored.state not in ("failed", "poisoned", "cancelled"):
                 return None
             return replace(
-                stored, state="queued", claim=stored.claim + 1, tries=0, error="", due=None, ended_at=None
+                stored,
+                state="queued",
+                claim=stored.claim + 1,
+                tries=0,
+                store_tries=0,
+                error="",
+                due=None,
+                ended_at=None,
             )
 
         return (await self._change(run_id, queued))[0]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ POISONED = (
     "ran nothing else."
 )
 STORE_TRIES = 20
-"""Least number of retries after errors of the store, which cost nothing."""
+"""The most retries of a job after errors of the store."""
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """Seconds before a failed job is retried; they double with each try."""
 BUSY_DELAY = 2.0
@@ -370,7 +370,7 @@ class FleetWorker:
     async def _run_job(self, job: FleetJob) -> None:
         """Run a job, and report its end to the queue."""
         running = self._running[job.run_id]
-        outcome, tries = JobOutcome(), self.fleet.tries
+        outcome, is_of_store = JobOutcome(), False
         try:
             outcome = await self._claimed_outcome(running)
         except asyncio.CancelledError as error:
@@ -381,7 +381,7 @@ class FleetWorker:
         except StoreError as error:  # finished steps are in the journal
             is_passing = not isinstance(error, ChangedRunError | DamagedRecordError)
             outcome = JobOutcome(named_error(error), may_pass=is_passing)
-            tries = max(tries, STORE_TRIES)
+            is_of_store = True
         running.is_ending = True
         if running.task.cancelling():
             await self._give_up(running)
@@ -395,8 +395,11 @@ class FleetWorker:
             delay = BUSY_DELAY if outcome.is_busy else ANSWER_DELAY
             await self._hand_back(running, delay=delay, any_version=outcome.is_busy)
             return
-        if outcome.error and outcome.may_pass and job.tries < tries:
-            delay = min(FIRST_DELAY * 2 ** min(job.tries, MOST_DOUBLINGS), LONGEST_DELAY)
+        tries, most = (job.store_tries, STORE_TRIES) if is_of_store else (job.tries, self.fleet.tries)
+        if outcome.error and outcome.may_pass and tries < most:
+            delay = min(FIRST_DELAY * 2 ** min(tries, MOST_DOUBLINGS), LONGEST_DELAY)
+            counted = {"store_tries": tries + 1} if is_of_store else {"tries": tries + 1}
+            running.job = replace(job, **counted)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
             count("redraft.retries", program=job.program)
             self._retries_until = max(self._retries_until, monotonic() + delay + POLL)
