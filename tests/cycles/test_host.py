@@ -1,6 +1,5 @@
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -172,7 +171,7 @@ def test_a_webhook_that_cannot_be_stored_must_be_sent_again(monkeypatch):
             monkeypatch.setattr(store, "put_if_absent", fails)
             answer = await post(client)
             monkeypatch.undo()
-            os.environ["HOOK"] = SECRET
+            monkeypatch.setenv("HOOK", SECRET)
             return answer, (await post(client)).status_code
 
     answer, again = run(main())

@@ -338,15 +338,20 @@ def test_a_file_without_a_webhook_drops_undelivered_notices(hook, caplog):
 
 def test_variables_of_the_webhook_that_are_not_set_are_named_at_the_start(caplog):
     sense = {"substages": [{"type": "agent-messages", "name": "mail"}]}
-    notify = {"url": "{{env.HOOK}}", "secret": "{{env.KEY}}"}
-    spec = {"name": "a", "env": ["HOOK", "KEY", "OTHER"], "notify": notify, "stages": {"sense": sense}}
+    notify = {"url": "{{env.NO_URL}}", "secret": "{{env.NO_KEY}}"}
+    spec = {
+        "name": "a",
+        "env": ["NO_URL", "NO_KEY", "OTHER"],
+        "notify": notify,
+        "stages": {"sense": sense},
+    }
 
     async def main():
         async with CycleAgent(AgentSpec.model_validate(spec), storage=MemoryStore()) as agent:
             await agent.run_cycle()
 
     run(main())
-    assert "The agent 'a' can't notify people: not set in the environment: 'HOOK', 'KEY'." in caplog.text
+    assert "The agent 'a' can't notify people: not set in the environment: 'NO_URL', 'NO_KEY'." in caplog.text
 
 
 LISTENER = {

@@ -325,9 +325,9 @@ def test_a_run_without_an_output_of_its_own_is_refused(fields, message):
     from redraft.stores.base import Record
 
     store = MemoryStore()
-    run = run_of(store, LETTER)
-    record = replace(asyncio.run(Runs(store).get()), **fields)
-    asyncio.run(store.put(Record(RUN, run, to_record(record))))
+    run_of(store, LETTER)
+    record = replace(asyncio.run(Runs(store).get()), run_id="another", **fields)
+    asyncio.run(store.put(Record(RUN, record.run_id, to_record(record))))
     with pytest.raises(ConfigError, match=message):
         corrected(store, CORRECTED)
 

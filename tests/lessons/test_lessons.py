@@ -723,8 +723,20 @@ def test_a_run_that_raises_before_any_output_must_be_reflected_on(tmp_path, erro
 
 def test_no_reflection_is_due_after_a_cancelled_or_blocked_run(tmp_path):
     async def main():
+        started = asyncio.Event()
+
+        async def hanging(prompt):
+            started.set()
+            await asyncio.Event().wait()
+
         async with learning(tmp_path) as lessons:
-            await failing(lessons, asyncio.CancelledError())
+            pattern = ReflectionPattern(max_iterations=0, advisors=[lessons])
+            run = reflect(TASK, generate=hanging, evaluate=lambda output: 1.0, pattern=pattern)
+            cancelled = asyncio.create_task(run)
+            await started.wait()
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
             assert await lessons.due() == []
             await failing(lessons, ValueError("E1"))
             [owed] = await lessons.due()

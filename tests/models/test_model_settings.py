@@ -12,8 +12,9 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, ReflectionPattern, Runs, ScriptedModel
+from redraft._codec import fingerprint
 from redraft.errors import ChangedRunError
-from redraft.fleet.programs import fingerprint, program_of
+from redraft.fleet.programs import program_of
 from redraft.loop.strategy import HIGHEST_TEMPERATURE
 from redraft.models import FallbackModel, ProviderModel
 from redraft.protocols import FRESH_TEMPERATURE
@@ -169,7 +170,9 @@ def test_a_run_is_resumed_with_the_settings_that_it_had():
 
 
 def test_agents_with_other_settings_are_other_programs():
-    prints = {fingerprint({"a": program_of(agent_with({"temperature": one}))}) for one in (0.2, 0.2, 0.7)}
+    prints = {
+        fingerprint(program_of(agent_with({"temperature": one})).definition()) for one in (0.2, 0.2, 0.7)
+    }
     assert len(prints) == 2
 
 

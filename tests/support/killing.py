@@ -202,6 +202,9 @@ def main(name, folder, points, database=""):
     if not feature.leaves_threads:
         warm = Case(feature, folder / "warm")  # what is loaded on first use, every fork has
         asyncio.run(feature.run(warm.folder, Killer(warm.folder)))
+        for thread in threading.enumerate():  # the last may be about to end
+            if thread is not threading.current_thread():
+                thread.join(60)
         assert threading.active_count() == 1
     whole = Case(feature, folder / "whole")
     began = time.monotonic()
