@@ -51,7 +51,12 @@ if TYPE_CHECKING:
 
 # --- the managed block -------------------------------------------------------------------------------------
 
-_MARK = re.compile(r"(?:^|(?<=\ufeff))<!-- redraft:lessons (begin|end)\b[^\r\n]*", re.MULTILINE)
+_MARK = re.compile(
+    r"(?:^|(?<=[\ufeff\r]))(?:<!-- redraft:lessons (begin|end)\b[^\r\n]*| {0,3}(`{3,}|~{3,})([^\r\n]*))",
+    re.MULTILINE,
+)
+"""A mark of a block, or a fence around code."""
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _BEGIN = (
     "<!-- redraft:lessons begin (written by `redraft lessons export`; edit the lessons, not this block) -->"
 )
@@ -72,13 +77,13 @@ class ManagedBlock:
     @classmethod
     def find(cls, text: str, file: str) -> ManagedBlock:
         """Find the block of a file; raises `ConfigError` with the line if its marks don't match."""
-        marks = list(_MARK.finditer(text))
+        marks = _marks_in(text)
         if not marks:
             return cls(text)
         names = [mark[1] for mark in marks]
         if names != ["begin", "end"]:
             odd = 0 if names[0] == "end" or len(names) == 1 else 1 if names[1] == "begin" else 2
-            line = text.count("\n", 0, marks[odd].start()) + 1
+            line = len(_LINE_END.findall(text[: marks[odd].start()])) + 1
             raise ConfigError(
                 f"{file}, line {line}: a block of lessons has one begin line and one end line after it, but "
                 f"the file has {', '.join(names)}. Delete the surplus lines, or the whole block."
@@ -97,12 +102,27 @@ class ManagedBlock:
 
         The rest stays the same, character by character; the block gets the line endings of the file.
         """
-        line = "\r\n" if "\r\n" in self.before + self.after else "\n"
+        first = _LINE_END.search(self.before) or _LINE_END.search(self.after)
+        line = first[0] if first else "\n"
         marked = f"{_BEGIN}\n{body}{_END}".replace("\n", line)
         if self.body is not None:
             return f"{self.before}{marked}{self.after}"
-        gap = "" if not self.before else line if self.before.endswith("\n") else 2 * line
+        gap = "" if not self.before else line if self.before.endswith(("\n", "\r")) else 2 * line
         return f"{self.before}{gap}{marked}{line}"
+
+
+def _marks_in(text: str) -> list[re.Match[str]]:
+    """The marks of blocks, without those that code between fences quotes. A fence without an end is text."""
+    marks, fence, before = list[re.Match[str]](), "", 0
+    for match in _MARK.finditer(text):
+        if match[1]:
+            marks.append(match)
+        elif not fence and "`" not in match[3]:
+            fence, before = match[2], len(marks)
+        elif fence and match[2].startswith(fence) and not match[3].strip():
+            del marks[before:]
+            fence = ""
+    return marks
 
 
 # --- import: reading files ---------------------------------------------------------------------------------
