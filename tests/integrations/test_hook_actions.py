@@ -22,6 +22,7 @@ from support.commands import redraft
 
 NOT_FOUND = "bash: pytest: command not found"
 FAILED, PASSED = "pytest -q tests", ".venv/bin/pytest -q tests"
+HOST = "db1.internal.acme-corp.com"
 
 
 @pytest.fixture
@@ -260,6 +261,19 @@ def test_what_no_lesson_may_hold_is_not_learned_and_secrets_are_withheld(project
     text = (project / "memory" / "reflections" / f"{lesson_id}.md").read_text("utf-8")
     assert "deploy" in text
     assert token not in text
+
+
+@pytest.mark.parametrize(("host", "is_named"), [(HOST, True), ("localhost", False)])
+def test_a_host_that_the_action_names_is_not_withheld(project, tmp_path, host, is_named):
+    failed, passed = (f"psql {word}--host {HOST} orders" for word in ("--fast ", ""))
+    path = claude_transcript(tmp_path / "t.jsonl", (failed, "psql: unknown option --fast"), (passed, None))
+    call("end", name="SessionEnd", transcript_path=str(path))
+    [lesson_id] = redraft("hook", "learn").stdout.split()
+    assert "acme-corp" not in (project / "memory" / "reflections" / f"{lesson_id}.md").read_text("utf-8")
+    start("s2")
+    told = use(command=f"psql --fast --host {host} orders", session="s2")[0]
+    assert (f"`{passed}`" in told) is is_named
+    assert ("[withheld: " in told) is not is_named
 
 
 # --- lessons that people wrote ------------------------------------------------------------------------------

@@ -146,7 +146,22 @@ def before(event: HookEvent, agent: str) -> str:
     lessons = _matching(entries, command, text, actions.sent_to(key)) if text.strip() else {}
     if lessons:
         actions.add_sent(key, lessons)
-    return "\n\n".join(lessons.values())
+    return "\n\n".join(_restored(lesson, text) for lesson in lessons.values())
+
+
+def _restored(lesson: str, action: str) -> str:
+    """The text of a lesson with what the action says in full, where memory withholds it."""
+    from redraft.redact.kinds import MARK  # noqa: PLC0415 (not needed if no lesson matches)
+
+    if not MARK.search(lesson):
+        return lesson
+    from redraft._prompts import ABOUT_MARKS  # noqa: PLC0415 (few lessons have a mark)
+    from redraft.memory.safety import restorer  # noqa: PLC0415 (few lessons have a mark)
+
+    about = f"\n\n{ABOUT_MARKS}"
+    # As one line, so that no text of an action adds a line to the quotation.
+    restored = restorer(" ".join(action.split()))(lesson.removesuffix(about))
+    return f"{restored}{about}" if MARK.search(restored) else restored
 
 
 def _matching(entries: list[dict[str, Any]], command: str, text: str, sent: frozenset[str]) -> dict[str, str]:
