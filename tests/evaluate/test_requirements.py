@@ -65,6 +65,8 @@ def of_key(**form):
                      id="pattern without a type"),
         pytest.param(of_key(type="string", format="date", maxLength=10), {"a": "the first of March"},
                      ['The key "a" holds a date (YYYY-MM-DD) (at most 10 characters).'], id="length"),
+        pytest.param(of_key(type="string", minLength=0), {"a": 1}, ['The key "a" holds text.'],
+                     id="any length"),
         pytest.param(of_key(type="integer", minimum=1, maximum=5), {"a": 9},
                      ['The key "a" holds a whole number (1 to 5).'], id="range"),
         pytest.param(of_key(type="number", exclusiveMinimum=0, multipleOf=5), {"a": 3},

@@ -470,6 +470,7 @@ def _objects(properties: Any) -> dict[str, Any]:
 
 def _bounds(schema: dict[str, Any], low: str, high: str, unit: str = "") -> list[str]:
     least, most = schema.get(low), schema.get(high)
+    least = None if unit and least == 0 else least  # which every text and list has
     if least is None and most is None:
         return []
     return [f"({_amount(least, most, unit) if unit else limits_in_words(least, most)})"]
