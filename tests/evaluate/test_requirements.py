@@ -124,6 +124,13 @@ def no_shouting(text):
     return False, "Write in lower case."
 
 
+def is_capital(text):
+    """Verdicts of a test with an expected answer."""
+    if "Austria" not in text and text.strip().lower() != "vienna":
+        return False, "The answer has to be Vienna."
+    return text.count(".") == 0, "Say Austria without a full stop."
+
+
 LINKS, LAST = 2, "abc"
 
 
@@ -305,6 +312,7 @@ def with_a_secret_word(text):
     ("function", "expected"),
     [
         pytest.param(no_shouting, ["Write in lower case."], id="fixed words"),
+        pytest.param(is_capital, ["Say Austria without a full stop."], id="an expected answer"),
         pytest.param(with_values, ["Use at most 2 links.", "Say it without a percent sign."], id="clauses"),
         pytest.param(at_most(5), ["Use at most 5 words."], id="a value of the closure"),
         pytest.param(at_most_by_default, ["Use at most 7 words."], id="a default"),

@@ -47,6 +47,11 @@ class FunctionMessage:
         words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
         return re.fullmatch(words, issue.message, re.DOTALL) is not None
 
+    def names(self, answers: Iterable[str]) -> bool:
+        """Whether it names an expected answer."""
+        words = " ".join(part for part in self.parts if part is not None).casefold()
+        return any(re.search(rf"(?<!\w){re.escape(answer.casefold())}(?!\w)", words) for answer in answers)
+
 
 _CONTINUES = re.compile(r"\s*[.,;:)\]}!?]|\s*(?:and|but|or)\b")
 _CLAUSE_END = re.compile(r"[;.!?]\s|, (?=but |not |got )")
@@ -81,7 +86,8 @@ def _read_messages(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
     }
     texts = {id(text): text for text in reader.reasons()}.values()
     in_order = sorted(texts, key=lambda text: (text.lineno, text.col_offset))
-    return tuple(dict.fromkeys(_message(text, constants) for text in in_order))
+    messages = dict.fromkeys(_message(text, constants) for text in in_order)
+    return tuple(message for message in messages if not message.names(reader.answers))
 
 
 def messages_in(code: str) -> Iterator[FunctionMessage]:
@@ -92,7 +98,8 @@ def messages_in(code: str) -> Iterator[FunctionMessage]:
         return
     reader = _ReasonReader(cast("ast.FunctionDef", body))
     for text in reader.reasons(RESULT):
-        yield _message(text, {})
+        if not (message := _message(text, {})).names(reader.answers):
+            yield message
 
 
 _Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda"
@@ -159,17 +166,36 @@ class _ReasonReader:
         ]
         self._failures = [node for node in inside if isinstance(node, ast.Raise | ast.Assert)]
         self._values = _values_in(inside)
-        self.compared = {
-            side.id
+        comparisons = [
+            (node.left, *node.comparators)
             for node in inside
             if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops)
-            for side in (node.left, *node.comparators)
-            if isinstance(side, ast.Name) and not any(map(self._is_count, (node.left, *node.comparators)))
+        ]
+        self.compared = {
+            side.id
+            for sides in comparisons
+            for side in sides
+            if isinstance(side, ast.Name) and not any(map(self._is_count, sides))
         }
         """Names that are compared with anything but a count: they may hold the expected value of a test."""
         self.assigned = {
             node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
+
+        self.answers = {
+            side.value
+            for sides in comparisons
+            if any(map(self._is_input, sides))
+            for side in sides
+            if isinstance(side, ast.Constant) and isinstance(side.value, str) and side.value.strip()
+        }
+        """Texts that the whole output is compared with: a writer that knew them would write for the test."""
+
+    def _is_input(self, node: ast.expr) -> bool:
+        """Whether an expression is a variable from outside, such as `text`, or `text.strip().lower()`."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            node = node.func.value
+        return isinstance(node, ast.Name) and node.id not in self.assigned
 
     def _is_count(self, node: ast.expr) -> bool:
         match node:
