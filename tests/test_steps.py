@@ -237,12 +237,13 @@ def test_a_reply_that_cannot_be_used_is_refused(reply, message):
         asyncio.run(Agent(model, criteria=[TEA], keep=False, budget_tokens=10_000).run("Write."))
 
 
-def test_a_reply_without_usage_has_used_nothing():
+@pytest.mark.parametrize("usage", [{}, {"usage": None}], ids=["default", "None"])
+def test_the_cost_of_a_reply_without_usage_is_unknown(usage):
     async def model(_request):
-        return ChatReply("tea", usage=None)
+        return ChatReply("tea", **usage)
 
     result = asyncio.run(Agent(model, criteria=[TEA], keep=False).run("Write."))
-    assert (result.success, result.token_usage) == (True, TokenUsage())
+    assert (result.success, result.token_usage.cost_usd) == (True, None)
 
 
 @pytest.mark.parametrize("model", [not_async, only_a_text])

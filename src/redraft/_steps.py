@@ -20,7 +20,7 @@ from redraft._validation import check_count, is_number, repr_of
 from redraft._verdicts import usage_of
 from redraft.errors import ConfigError, ModelError, UnfinishedError, unusable_reply
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
-from redraft.types import images_in
+from redraft.types import NOT_REPORTED, images_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -458,7 +458,7 @@ def _answered(reply: ChatReply, model: ChatModel) -> ChatReply:
             f"The model {repr_of(model)} returned the text {short_repr(reply.text)}; expected a string."
         )
     try:
-        usage = usage_of(reply.usage)
+        usage = usage_of(cast("object", reply.usage) or NOT_REPORTED)
     except (TypeError, ValueError) as error:
         got = short_repr(reply.usage)
         raise ConfigError(f"The model {repr_of(model)} returned the usage {got}; expected {error}.") from None

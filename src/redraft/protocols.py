@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 from redraft._hints import keyword_hints
 from redraft._prompts import prompt_of
 from redraft.types import (
-    NOTHING_USED,
+    NOT_REPORTED,
     Advice,
     Conversation,
     Message,
@@ -475,7 +475,7 @@ class ChatReply:
     """The decoded value if the request has a schema; None if the text could not be decoded."""
     logprobs: tuple[Mapping[str, float], ...] = ()
     """Natural log probabilities by token, a mapping for each generated token, if the provider has them."""
-    usage: TokenUsage = NOTHING_USED
+    usage: TokenUsage = NOT_REPORTED
     model: str = ""
     finish_reason: Literal["stop", "length", "other"] = "stop"
     """`length` if the reply was cut off."""

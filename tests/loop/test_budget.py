@@ -2,6 +2,7 @@ import asyncio
 import json
 import re
 import threading
+from dataclasses import replace
 from math import log
 from time import monotonic
 from zlib import crc32
@@ -807,14 +808,15 @@ def test_a_call_that_waits_for_the_budget_around_its_run_is_not_a_cancelled_call
 
 @pytest.mark.parametrize(
     ("usd", "versions", "reason"),
-    [(None, 1, "cost_budget"), (0.0, 3, "repeated_issues"), (0.6, 2, "cost_budget")],
-    ids=["unknown", "free", "reported"],
+    [(..., 1, "cost_budget"), (None, 1, "cost_budget"), (0.0, 3, "repeated_issues"), (0.6, 2, "cost_budget")],
+    ids=["no usage", "unknown", "free", "reported"],
 )
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_model_of_the_users_is_bounded_by_the_costs_that_it_reports(usd, versions, reason, is_stored):
     async def own_model(request):
         requests.append(request)
-        return ChatReply(f"Draft {len(requests)}.", usage=TokenUsage(10, 10, requests=1, cost_usd=usd))
+        reply = ChatReply(f"Draft {len(requests)}.")
+        return reply if usd is ... else replace(reply, usage=TokenUsage(10, 10, requests=1, cost_usd=usd))
 
     requests, store = [], MemoryStore()
     pattern = ReflectionPattern(max_iterations=2, budget_usd=1.0)
@@ -824,7 +826,8 @@ def test_a_model_of_the_users_is_bounded_by_the_costs_that_it_reports(usd, versi
     result = agent.run_sync("Write.", run_id="r" if is_stored else None)
     assert (len(result.history.versions), result.convergence_reason) == (versions, reason)
     assert len(requests) == versions
-    if usd is None:
+    if usd in {..., None}:
+        assert result.token_usage.cost_usd is None
         said = "budget_usd=1 can't bound 'own_model': the reply reports no cost. Report it as"
         assert said in result.stop.detail
         assert said in f"budget_usd=1{result.diagnostics['cost_unknown'].removeprefix('budget_usd')}"

@@ -25,7 +25,7 @@ from redraft._validation import checked_price, named_error, repr_of
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
 from redraft.text.replies import parsed_of
-from redraft.types import NOTHING_USED, TokenUsage, cost_at
+from redraft.types import NOT_REPORTED, TokenUsage, cost_at
 
 if TYPE_CHECKING:
     from redraft.protocols import ChatModel, TextListener
@@ -114,7 +114,7 @@ def _reply_of(reply: Any, request: ChatRequest, price: tuple[float, float]) -> C
             f"got {repr_of(reply)}."
         )
     usage = reply.usage
-    if usage is NOTHING_USED:
+    if usage is NOT_REPORTED:
         reply = _within(reply, request.max_tokens)
         read = sum(estimate_tokens(message.content) for message in request.messages)
         written = estimate_tokens(reply.text)
