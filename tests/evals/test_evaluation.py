@@ -214,6 +214,8 @@ def test_a_function_is_an_agent():
     assert [figure.side for figure in report.figures] == ["<lambda>"]
     assert report.figures[0].mean_passed == 1.0
     assert report.differences == ()
+    figures = report.figures[0]
+    assert (figures.calls, figures.tokens, figures.cost_usd, figures.tokens_per_passed) == (None,) * 4
 
 
 def test_a_reference_is_matched():

@@ -29,7 +29,7 @@ from redraft.stats import (
     rate_of,
 )
 from redraft.stores.base import Record, values_of
-from redraft.types import NOT_JUDGED, NOTHING_USED, Output, TokenUsage, render_usd
+from redraft.types import NOT_JUDGED, NOT_REPORTED, NOTHING_USED, Output, TokenUsage, render_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -63,6 +63,10 @@ class GradedAnswer:
     passed: bool | None
     """None if it could not be judged."""
     issues: tuple[str, ...] = ()
+
+    def used(self, count: str) -> float | None:
+        """A count of the usage; None if a function reported none."""
+        return None if self.usage == NOT_REPORTED else float(getattr(self.usage, count))
 
     @classmethod
     def of(cls, output: Output, usage: TokenUsage, evaluation: ReflectionEvaluation) -> GradedAnswer:
@@ -287,8 +291,8 @@ METRICS: Mapping[str, Callable[[Try, GradedAnswer | None], float | None]] = {
         else None if answer.passed is None else float(answer.passed)
     ),
     "score": lambda _, answer: None if answer is None else answer.score,
-    "calls": lambda _, answer: None if answer is None else float(answer.usage.requests),
-    "tokens": lambda _, answer: None if answer is None else float(answer.usage.total_tokens),
+    "calls": lambda _, answer: None if answer is None else answer.used("requests"),
+    "tokens": lambda _, answer: None if answer is None else answer.used("total_tokens"),
     "cost_usd": lambda _, answer: None if answer is None else answer.usage.cost_usd,
     "seconds": lambda attempt, answer: (
         attempt.seconds if attempt.answers and answer is attempt.answers[-1] else None
@@ -390,12 +394,12 @@ class EvaluationReport:
             if verdict is not None:
                 by_case[attempt.case].append(verdict)
         of_cases = {name: list(self._of_cases(side, name).values()) for name in METRICS}
-        tokens = sum(answer.usage.total_tokens for _, answer in answers if answer is not None)
+        tokens = [METRICS["tokens"](*answered) for answered in answers if answered[1] is not None]
 
         def mean(name: str) -> float | None:
             values = of_cases[name]
             # A sum with an unknown part is unknown.
-            is_complete = name not in ("cost_usd", "seconds") or all(
+            is_complete = name in ("passed", "score") or all(
                 METRICS[name](attempt, answer) is not None
                 for attempt, answer in answers
                 if answer is not None
@@ -415,7 +419,7 @@ class EvaluationReport:
             mean("tokens"),
             mean("cost_usd"),
             mean("seconds"),
-            tokens / passed.count(1.0) if passed.count(1.0) else None,
+            None if None in tokens or 1.0 not in passed else sum(filter(None, tokens)) / passed.count(1.0),
             passed.count(None),
             sum(bool(attempt.error) and not attempt.unknown for attempt in tries),
             **_repeated(by_case.values(), self.evaluated.n),
