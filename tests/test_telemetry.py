@@ -40,7 +40,7 @@ from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Journalled, Retry
 from redraft.models.provider import ProviderModel
-from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskReflection, Trial
+from redraft.notes import InMemoryReflectionStore, ReflectionConfig, TaskIdentity, TaskReflection, Trial
 from redraft.telemetry import instrument, uninstrument
 from redraft.text.characters import is_well_formed
 from support.http_server import serving
@@ -615,6 +615,17 @@ def test_the_span_of_a_trial_says_which_note_was_rolled_back(collected):
     assert rolled[0].attributes["redraft.note.effect"] < 0
     assert rolled[0].attributes["redraft.note.version"] >= 1
     assert "control" in {span.attributes["redraft.note.arm"] for span in collected.named("choose_note order")}
+
+
+def test_the_text_of_an_unnamed_task_is_in_no_span_and_no_metric(collected):
+    order = Task(
+        "Ask Ada Lovelace about {item}.", criteria=[SHORT], reflect=ReflectionConfig(strategy=use_three_words)
+    )
+    ensemble = Ensemble(ScriptedModel(["One."]), [order], InMemoryReflectionStore(), keep=False)
+    ensemble.run_sync({"item": "tea"})
+    assert collected.named(f"choose_note {TaskIdentity.of(order)[:8]}")
+    assert "Lovelace" not in "".join(span.to_json() for span in collected.spans)
+    assert "Lovelace" not in collected._metrics.get_metrics_data().to_json()
 
 
 def test_a_job_is_linked_to_the_span_that_submitted_it_whichever_worker_has_it(collected):

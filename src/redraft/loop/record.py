@@ -65,6 +65,8 @@ class Origin:
     importable: str = ""
     """The name by which another process can import the agent or function, such as `app.agents:writer`."""
     model_settings: Mapping[str, Any] | None = None
+    label: str = ""
+    """The name in traces and metrics, if `name` is a part of a task's text."""
     owner: str = ""
     """A digest of the `repr` of the object of a method that ran under an id; empty for a function."""
 

@@ -143,10 +143,11 @@ class Verbs:
 class Run:
     """A run in progress: its `versions` so far, and its `result` once it has ended with at least one.
 
-    `name` identifies the run in traces and, with `model`, its evidence on revisions. `advice` and
-    `diagnostics` are there from the start, before any advisor is asked. Models stream only if there is an
-    `on_token`. `within` is the budget of the workflow in which the run is a step; a budget that several runs
-    share bounds the run in any case. `journal` is the journal that `step` is or wraps.
+    `name` and `model` identify its evidence on revisions, and `label` (by default the name) the run in
+    traces. `advice` and `diagnostics` are there from the start, before any advisor is asked. Models stream
+    only if there is an `on_token`. `within` is the budget of the workflow in which the run is a step; a
+    budget that several runs share bounds the run in any case. `journal` is the journal that `step` is or
+    wraps.
     """
 
     def __init__(
@@ -163,9 +164,11 @@ class Run:
         within: StepBudget | None = None,
         journal: Journalled | None = None,
         model: str = "",
+        label: str = "",
     ) -> None:
         self.pattern = pattern
         self.name = name
+        self.label = label or name
         self.model = model
         self.verbs = verbs
         self.evidence: RevisionEvidence | None = None
@@ -245,7 +248,7 @@ class Run:
         before the first output, the `ChangedRunError` of a journal that another program began and, unless
         `on_failure` is "raise", a mistake in the evaluator that shows on its first call.
         """
-        return traced("run", self.name, self.context.run_id, partial(self._to_end, draft))
+        return traced("run", self.label, self.context.run_id, partial(self._to_end, draft))
 
     async def _to_end(self, draft: Draft | None) -> ReflectionResult:
         # A run inside a step of another run has its own budget, and its own listener.
@@ -701,6 +704,7 @@ async def run_and_store(
             within=within,
             journal=journal,
             model=origin.model,
+            label=origin.label,
         )
 
     journal = journal_in(step)

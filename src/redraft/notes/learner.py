@@ -189,7 +189,7 @@ class Learner:
         If the notes can't be read, the run has no note, with a single warning.
         """
         choice = partial(self._choose_note, run_id, inputs)
-        return await traced("choose_note", self.task.title, run_id, choice)
+        return await traced("choose_note", self.task.label, run_id, choice)
 
     async def _choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
         identity, trial = TaskIdentity.of(self.task), self.config.trial
@@ -246,7 +246,7 @@ class Learner:
                 used = NOTHING_USED if metered is None else metered.used
                 return Learned(problem=problem, usage=used)
 
-        learned = await traced("learn_note", self.task.title, run.run_id, learn)
+        learned = await traced("learn_note", self.task.label, run.run_id, learn)
         if not is_new or learned.reflection is None:
             return learned, None
         event = TaskReflectedEvent(
@@ -291,7 +291,7 @@ class Learner:
         rollback = None
         if config.trial:
             settle = partial(self._settle_trial, identity, config.trial)
-            rollback = await traced("settle_trial", self.task.title, run_id, settle)
+            rollback = await traced("settle_trial", self.task.label, run_id, settle)
         return Learned(note.reflection, note.version, is_first, rollback, written.usage)
 
     def _subject(self, run: AcceptedRun, task: PlainTask, prior: Note | None) -> ReflectionInput:

@@ -139,6 +139,11 @@ class Task(PlainTask):
         return self.name or (first if len(first) <= 60 else f"{first[:57]}...")  # noqa: PLR2004 (fits a column)
 
     @property
+    def label(self) -> str:
+        """The task's name, or the id that `redraft notes` shows: its text is not for traces and metrics."""
+        return self.name or TaskIdentity.of(self)[:8]
+
+    @property
     def is_judged(self) -> bool:
         """Whether the output is scored, by default by the criteria of the task's type."""
         judging = (self.criteria, self.max_iterations, self.quality_threshold, self.judge, self.pattern)

@@ -299,7 +299,7 @@ def runner_of(
         task,
         pattern,
         _judges_of(task, pattern, judging),
-        Origin("task", task.title, name),
+        Origin("task", task.title, name, label=task.label),
         answers,
         None if answers is None or not task.tools else tool_agent_with(answers, "", _functions(task)),
         learner,
