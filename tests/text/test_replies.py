@@ -259,6 +259,15 @@ def test_verdict_json_of_rejects_a_second_object(text):
         verdict_json_of(text)
 
 
+@pytest.mark.parametrize("read", [json_of, verdict_json_of, unfenced, python_block])
+@pytest.mark.parametrize("long", [" " * 100_000, "a" * 100_000, "a\n```\n```\n" * 20_000])
+def test_a_long_line_after_a_fence_is_read_in_linear_time(long, read):
+    started = process_time()
+    with contextlib.suppress(OutputError):
+        read(f"```{long}`")
+    assert process_time() - started < 1
+
+
 @pytest.mark.parametrize("read", [json_of, verdict_json_of])
 @pytest.mark.parametrize(
     "bomb", ["{", "[", "[1,", '["]', '[1,"]', "{}", "```json\n", "```\n{}\n", '{"a":', "[}"]

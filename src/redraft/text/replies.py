@@ -23,7 +23,8 @@ BOM = "\ufeff"
 MAX_BYTES = 1_000_000
 MAX_BRACKETS = 200
 
-_FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
+# The patterns of fences are possessive: backtracking on a long line would take hours.
+_FENCE_LINE = re.compile(r"^[ \t]*+```[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
 _OPENING = re.compile(r"[\[{]")
 _BRACKET = re.compile(r"[\[\]{}]")
 _BEGINS_LIKE_JSON = re.compile(r"""[\[{]\s*["']""")
@@ -120,6 +121,8 @@ def _outside_quotes(text: str) -> list[tuple[Any, str]]:
     """JSON values that a reply does not mark as quotations, each with its source."""
     text = _BLOCK_QUOTE.sub("", text)
     fences = list(_fences(text, nested=True))
+    if len(fences) > MAX_BRACKETS:
+        raise OutputError(f"The reply holds more than {MAX_BRACKETS} fences; expected one JSON value.")
     values: list[tuple[Any, str]] = []
     for fence in fences:
         try:
@@ -270,7 +273,7 @@ _DECODER = json.JSONDecoder(
 
 
 # A fence that is indented deeper is an example in a docstring, not the wrapping of an answer.
-_FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^`]*")
+_FENCE = re.compile(r" {0,3}(?P<marks>`{3,}+|~{3,}+)[ \t]*+(?P<language>[\w+.#-]*+)[^`]*+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 """A line as Python and editors count them: U+2028 and a form feed do not end one."""
 _PYTHON = {"python", "py", "python3", "py3"}
