@@ -781,6 +781,13 @@ def test_an_event_with_any_text_is_read_and_answered_in_any_locale(project):
     assert json.loads(done.stdout)["decision"] == "block"
 
 
+def test_lone_surrogates_in_an_event_do_not_keep_it_from_being_judged(project):
+    criteria = "- {name: a, evaluator: regex, config: {pattern: 'A', must_match: false}, shown: true}\n"
+    set_up(project, criteria=criteria, settings="[hook]\nsubject = 'answer'\n")
+    answer, _ = stop(session="\ud800", last_assistant_message="\ud800 A")
+    assert answer["decision"] == "block"
+
+
 def test_a_hanging_check_is_abandoned(project):
     """In a process of its own, which ends at once whatever is under way."""
     criteria = "- {name: a, evaluator: function, config: {function: 'hanging_check:f'}}\n"

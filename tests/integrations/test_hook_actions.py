@@ -149,7 +149,7 @@ def test_a_missing_or_unrelated_transcript_teaches_nothing(tmp_path, content):
         path.write_text(content, "utf-8")
     assert commands_run(str(path)) == []
     assert commands_run(str(tmp_path)) == []
-    assert commands_run("") == []
+    assert commands_run("") == commands_run("a\0b") == []
 
 
 @pytest.mark.parametrize(

@@ -205,4 +205,4 @@ def _has_command(entry: Any, matches: Callable[[str], bool]) -> bool:
 
 def _text(payload: Mapping[str, Any], key: str) -> str:
     value = payload.get(key)
-    return value if isinstance(value, str) else ""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""  # no lone surrogates

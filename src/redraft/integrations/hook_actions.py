@@ -357,7 +357,7 @@ def commands_run(transcript: str) -> list[RunCommand]:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LARGEST))
             lines = file.read(LARGEST).decode("utf-8", "replace").splitlines()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: an impossible file name
         return []
     calls: dict[str, Mapping[str, Any]] = {}
     commands: list[RunCommand] = []
