@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -266,10 +267,15 @@ class Mailbox:
         """Store plain JSON data under a topic; a repetition with the same `key` is ignored."""
         check_name("topic", topic)
         now = self.clock()
-        plain = self.redact(plain_data(data, "The data of a message"))
-        if (size := len(repr(plain))) > MAX_DATA:
+        plain = plain_data(data, "The data of a message")
+        text = (
+            plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+        )
+        if (size := len(text)) > MAX_DATA:
             raise ConfigError(f"The data of a message is limited to {MAX_DATA:,} characters, got {size:,}.")
-        message = AgentMessage(key or mail_id(now), topic, plain, stamp_of(now), self.redact(sender))
+        message = AgentMessage(
+            key or mail_id(now), topic, self.redact(plain), stamp_of(now), self.redact(sender)
+        )
         await self.store.put_if_absent(mail_record(message))
         return message
 
