@@ -31,17 +31,15 @@ NAMES = {
 }
 LIMITS = ScriptLimits(seconds=0.25, memory_mb=48, output_chars=20_000, result_chars=50_000)
 PATIENT = dataclasses.replace(LIMITS, seconds=30)
-"""For attacks that must end by something other than the time limit, however busy the machine is."""
+"""For scripts that must end by something other than the time limit, however busy the machine is."""
 GRACE = 15.0
 """Seconds after its limit by which a hanging script must have ended, however busy the machine is."""
 
 
 def value_of(language, source, sandbox="inline", limits=None, names=None):
     """A script's value, or raise its error."""
-    limits = limits or ScriptLimits(seconds=5, memory_mb=48, output_chars=20_000, result_chars=50_000)
-    return asyncio.run(
-        run_script(Script(language, source, NAMES if names is None else names, limits, sandbox))
-    )
+    names = NAMES if names is None else names
+    return asyncio.run(run_script(Script(language, source, names, limits or PATIENT, sandbox)))
 
 
 def attempt(language, source, errors, sandbox="inline", limits=None):
