@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
@@ -74,14 +74,13 @@ async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
     try:
         return await call
     except asyncio.CancelledError as error:
-        if _is_cancelled():
-            raise
-        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+        _raise_cancelled(error, what, caller)
 
 
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _raise_cancelled(error: asyncio.CancelledError, what: str, caller: str) -> NoReturn:
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        raise error
+    raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
 
 
 async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R:
@@ -93,9 +92,7 @@ async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R
     try:
         return await call
     except asyncio.CancelledError as error:
-        if _is_cancelled():
-            raise
-        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+        _raise_cancelled(error, what, caller)
     except UnfinishedError as error:
         budget = step_context.get().budget
         if error.reason is None or (budget is not None and budget.is_over):
