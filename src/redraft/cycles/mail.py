@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from redraft.cycles.memory import moment_of, stamp_of
 from redraft.cycles.records import objects_in
 from redraft.cycles.spec import ANY
 from redraft.errors import ConfigError
-from redraft.stores.base import Record, Store, intact, values_of
+from redraft.stores.base import Record, Store, intact, json_text, values_of
 
 if TYPE_CHECKING:
     from redraft.approvals import Approval
@@ -268,9 +267,7 @@ class Mailbox:
         check_name("topic", topic)
         now = self.clock()
         plain = plain_data(data, "The data of a message")
-        text = (
-            plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-        )
+        text = plain if isinstance(plain, str) else json_text(plain)
         if (size := len(text)) > MAX_DATA:
             raise ConfigError(f"The data of a message is limited to {MAX_DATA:,} characters, got {size:,}.")
         message = AgentMessage(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from redraft.text.characters import well_formed
+
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
@@ -205,4 +207,4 @@ def _has_command(entry: Any, matches: Callable[[str], bool]) -> bool:
 
 def _text(payload: Mapping[str, Any], key: str) -> str:
     value = payload.get(key)
-    return value.encode(errors="replace").decode() if isinstance(value, str) else ""  # no lone surrogates
+    return well_formed(value) if isinstance(value, str) else ""
