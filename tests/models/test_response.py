@@ -284,8 +284,12 @@ def test_an_agent_with_tools_asks_again_after_an_empty_reply(server):
 def test_a_wrapped_agent_gives_no_reasoning(content, server):
     server.answers = [(200, {}, completion(content))]
     pattern = ReflectionPattern(quality_criteria=[TEA], max_iterations=0)
-    agent = Agent.from_pydantic_ai(PydanticAgent(CHAT), pattern=pattern, keep=False)
-    assert agent.run_sync("Which drink?").best_output == "Tea"
+
+    async def main():
+        async with PydanticAgent(CHAT) as inner:  # closes its connection
+            return await Agent.from_pydantic_ai(inner, pattern=pattern, keep=False).run("Which drink?")
+
+    assert run_sync(main()).best_output == "Tea"
 
 
 # Odd forms that hold an answer.

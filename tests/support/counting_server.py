@@ -87,7 +87,9 @@ def provider(monkeypatch):
     thread.start()
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield server
+    finally:  # as in `openai_server`
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -216,9 +216,11 @@ def windows(browser, place, expected):
         page.goto(f"{place}{path}")
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
+    try:
+        yield opened
+    finally:
+        for context in contexts:
+            context.close()
     assert [one for one in complaints if not any(code in one for code in expected)] == []
 
 

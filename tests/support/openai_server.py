@@ -32,11 +32,13 @@ def serving(monkeypatch):
     thread.start()
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-" + "key")
-    yield server
-    server.released.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield server
+    finally:  # a test that fails must not wait for the server's thread
+        server.released.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -69,7 +69,10 @@ def test_a_command_can_have_another_database(project, tmp_path):
     place.touch()
     assert called("where", "--database", str(place), "--debug").output == f"{place} True\n"
     assert called("where").output == f"{project}/.redraft/redraft.db False\n"
-    assert not {one.name for one in set(enumerate_threads()) - before if one.name.startswith("redraft-")}
+    for thread in set(enumerate_threads()) - before:
+        if thread.name.startswith("redraft-"):
+            thread.join(60)  # it may still be ending
+            assert not thread.is_alive(), thread.name
 
 
 @pytest.mark.parametrize("asked", ["-h", "--help"])
