@@ -68,7 +68,7 @@ from redraft.workflow.spec import (
 from redraft.workflow.verdict import FailedAttempt, Judge, errors_of, is_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from redraft.protocols import ChatModel, Preference, RunContext, Step
     from redraft.text.schema import SchemaResult
@@ -272,7 +272,9 @@ class LoopVerbs:
                 raise
             return await self._generate_instead(run, _failed_draft("corrector", error, "corrected"))
         if not is_feedback(corrector, result.value):
-            output = self._corrected(corrector, result.value, version.output)
+            output = result.value
+            if corrector.apply == "auto":
+                output = self._unwrapped(output, version.output)
             draft = self._draft("corrector", output, result.usage, "corrected")
             if isinstance(draft.output, FailedAttempt):
                 return await self._generate_instead(run, draft)
@@ -285,14 +287,12 @@ class LoopVerbs:
         draft.usage += result.usage
         return draft
 
-    def _corrected(self, corrector: Corrector, value: Any, output: Output) -> Any:
+    def _unwrapped(self, value: Any, output: Output) -> Any:
         """The candidate in a corrector's value: the value itself, or an inner value that fits better."""
-        inner = unwrap(value, output, WRAPPERS if corrector.apply == "replace" else (*WRAPPERS, "output"))
-        schema = self.judge.schema
+        inner, schema = unwrap(value, output), self.judge.schema
         if not isinstance(value, Mapping) or schema is None:
             return inner
-        fields = cast("Mapping[str, Any]", value)
-        choices = [inner, fields, unwrap(fields, None, (*WRAPPERS, "output"))]
+        choices = [inner, cast("Mapping[str, Any]", value), unwrap(value, None)]
         return max(choices, key=lambda choice: _fit(schema.check(choice)))  # ties keep the first
 
     async def _generate_instead(self, run: RunContext, failed: Draft) -> Draft:
@@ -570,7 +570,7 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
             raise
         logger.warning("The corrector failed: %s", error)
         return ActionResult({**unchanged, "error": str(error)}, error.usage or NOTHING_USED)
-    corrected = unwrap(result.value, data)
+    corrected = result.value
     is_of_model = _asks_model(call) and resources.own_action(str(call.action)) is None
     if is_of_model and isinstance(corrected, str) and not isinstance(data, str):
         corrected = _json_or_text(corrected)
@@ -579,15 +579,15 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
     return ActionResult({"corrected_output": corrected, "success": True}, result.usage)
 
 
-WRAPPERS = ("corrected_output", "reflection_output")
-"""Keys under which a corrector may return the candidate; in a loop without `apply`, also `output`."""
+WRAPPERS = ("corrected_output", "reflection_output", "output")
+"""Keys under which a corrector with `apply: auto` may return the candidate."""
 
 
-def unwrap(value: Any, output: Output, wrappers: Collection[str] = WRAPPERS) -> Any:
+def unwrap(value: Any, output: Output) -> Any:
     """Take the candidate out of an object with a single wrapper key, unless `output` itself has that key."""
     if isinstance(value, Mapping) and len(cast("Mapping[str, Any]", value)) == 1:
         (key, inner), *_ = cast("Mapping[str, Any]", value).items()
-        if key in wrappers and not (isinstance(output, Mapping) and key in output):
+        if key in WRAPPERS and not (isinstance(output, Mapping) and key in output):
             return inner
     return cast("Any", value)
 
@@ -603,7 +603,7 @@ def is_feedback(corrector: Corrector, value: Any) -> bool:
     """
     if corrector.apply != "auto":
         return corrector.apply == "feedback"
-    return isinstance(value, Mapping) and unwrap(value, None, (*WRAPPERS, "output")) is value
+    return isinstance(value, Mapping) and unwrap(value, None) is value
 
 
 def _has_all_keys(value: Any, output: Any) -> bool:

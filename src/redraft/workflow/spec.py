@@ -199,8 +199,9 @@ class CodeCorrector(Code):
 class Corrector(Call):
     """Corrects an output that is not valid, or says what to improve.
 
-    With `apply: replace` its value is the next candidate; with `feedback` it is merged into the loop's state
-    and the generator runs again. `auto` treats any object as feedback, and other values as the candidate.
+    With `apply: replace` its value, unchanged, is the next candidate; with `feedback` it is merged into the
+    loop's state and the generator runs again. `auto` treats any object as feedback, and other values as the
+    candidate.
     """
 
     apply: Apply = "auto"
