@@ -284,6 +284,115 @@ def test_code_without_a_verdict_is_not_judged_and_never_valid(language, run, mes
     assert message in value["errors"][0]["message"]
 
 
+def in_lua(value):
+    """A value as an expression in Lua."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {in_lua(item)}" for key, item in value.items()) + "}"
+    return "{" + ", ".join(map(in_lua, value)) + "}" if isinstance(value, list) else json.dumps(value)
+
+
+def in_prolog(value):
+    """A value as a term in Prolog."""
+    if isinstance(value, dict):
+        return "json([" + ", ".join(f"{key} = {in_prolog(item)}" for key, item in value.items()) + "])"
+    return "[" + ", ".join(map(in_prolog, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def as_facts(verdict):
+    """A verdict as predicates in Prolog; None if they can't express it."""
+    errors = verdict.get("errors", []) if isinstance(verdict, dict) else None
+    if not isinstance(errors, list) or not {"valid", "score", "errors"}.issuperset(verdict):
+        return None
+    if None in verdict.values():
+        return None
+    facts = [f"error({in_prolog(error)})." for error in errors]
+    if "errors" in verdict and not errors:
+        facts.append("error(_) :- fail.")
+    if "score" in verdict:
+        facts.append(f"score({verdict['score']}).")
+    if "valid" in verdict:
+        facts.append(f"valid :- {in_prolog(verdict['valid'])}.")
+    return "\n".join(facts)
+
+
+UNKNOWN = (False, None, None)
+"""The verdict of code whose value is none: it is not valid, and has neither a score nor errors of its own."""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (True, (True, 1.0, [])),
+        (False, (False, 0.0, [])),
+        (0.9, (True, 0.9, [])),
+        (0.3, (False, 0.3, [])),
+        (1, (True, 1.0, [])),
+        ([False, "r"], (False, 0.0, ["r"])),
+        ([0.9, "r"], (True, 0.9, [])),
+        (None, UNKNOWN),
+        ("yes", UNKNOWN),
+        ([], UNKNOWN),
+        ({}, UNKNOWN),
+        # `valid` decides
+        ({"valid": True}, (True, 1.0, [])),
+        ({"valid": False}, (False, 0.0, [])),
+        ({"passed": False}, (False, 0.0, [])),
+        ({"valid": True, "errors": []}, (True, 1.0, [])),
+        ({"valid": True, "errors": ["e"]}, (True, 1.0, ["e"])),
+        ({"valid": False, "errors": []}, (False, 0.0, [])),
+        ({"valid": False, "errors": ["e"]}, (False, 0.0, ["e"])),
+        ({"valid": True, "score": 0.3}, (True, 0.3, [])),
+        ({"valid": False, "score": 0.9}, (False, 0.9, [])),
+        ({"valid": True, "score": 0.3, "errors": ["e"]}, (True, 0.3, ["e"])),
+        ({"valid": False, "score": 0.9, "errors": []}, (False, 0.9, [])),
+        ({"valid": False, "feedback": "f"}, (False, 0.0, ["f"])),
+        ({"valid": False, "errors": [], "feedback": "f"}, (False, 0.0, ["f"])),
+        ({"valid": False, "errors": ["e"], "feedback": "f"}, (False, 0.0, ["e"])),
+        ({"valid": None}, UNKNOWN),
+        # else the score
+        ({"score": 0.9}, (True, 0.9, [])),
+        ({"score": 0.3}, (False, 0.3, [])),
+        ({"score": 0.9, "errors": []}, (True, 0.9, [])),
+        ({"score": 0.9, "errors": ["e"]}, (True, 0.9, ["e"])),
+        ({"score": 0.3, "errors": []}, (False, 0.3, [])),
+        ({"score": 0.3, "errors": ["e", "f"]}, (False, 0.3, ["e", "f"])),
+        ({"score": 0.3, "feedback": "f"}, (False, 0.3, ["f"])),
+        ({"score": 0.9, "feedback": "f"}, (True, 0.9, [])),
+        ({"score": None}, UNKNOWN),
+        ({"score": None, "valid": True}, (True, 1.0, [])),
+        ({"score": 0.9, "valid": None}, (True, 0.9, [])),
+        # else the errors
+        ({"errors": []}, (True, 1.0, [])),
+        ({"errors": ["e"]}, (False, 0.0, ["e"])),
+        ({"errors": "e"}, (False, 0.0, ["e"])),
+        ({"issues": ["e"]}, (False, 0.0, ["e"])),
+        ({"errors": [{"message": "e"}], "suggestions": ["s"]}, (False, 0.0, ["e"])),
+        ({"errors": [], "feedback": "f"}, (True, 1.0, [])),
+        ({"errors": ["e"], "feedback": "f"}, (False, 0.0, ["e"])),
+        ({"errors": None}, UNKNOWN),
+        ({"errors": True}, UNKNOWN),
+        ({"errors": [], "score": None}, UNKNOWN),
+        ({"errors": [], "valid": None}, UNKNOWN),
+        # nothing else does
+        ({"feedback": "f"}, UNKNOWN),
+        ({"suggestions": ["s"]}, UNKNOWN),
+    ],
+)
+def test_all_languages_agree_on_a_verdict(verdict, expected):
+    written = [
+        (PYTHON, f"return {verdict!r}"),
+        (LUA, f"return {in_lua(verdict)}".replace("null", "nil" if verdict is None else "null")),
+        (PROLOG, f"evaluate({in_prolog(verdict)})."),
+    ]
+    if (facts := as_facts(verdict)) is not None:
+        written.append((PROLOG, facts))
+    for language, run in written:
+        value = coded(run, language)
+        errors = [error["message"] for error in value["errors"]] if value["success"] else None
+        assert (value["valid"], value["score"], errors) == expected, run
+        assert value["success"] or errors is None
+
+
 def test_the_process_sandbox_has_the_standard_library():
     value = coded("import collections\nresult = collections.Counter(output)['t'] == 3", sandbox="process")
     assert value == VALID

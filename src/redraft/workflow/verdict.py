@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel
 
 from redraft._texts import short_repr
-from redraft._verdicts import evaluation_of
+from redraft._verdicts import DECISIONS, evaluation_of, fields_of
 from redraft.errors import ConfigError, ModelError, OutputError, SandboxError
 from redraft.evaluate.ask import Answer, ask, samples, total_usage, verdict_of
 from redraft.evaluate.judge import SAMPLE_TEMPERATURE, JudgeId
@@ -198,8 +198,8 @@ class Judge:
     async def _by_code(self, output: Any, scope: Scope) -> ReflectionEvaluation:
         inside = scope.inside_loop({"reflection_output": output})
         try:
-            result = await run_code(self.evaluator, inside, self.resources)
-            return self._read(result.value)
+            value = (await run_code(self.evaluator, inside, self.resources)).value
+            return self._read(_decided_by_errors(value))
         except (SandboxError, OutputError) as error:
             return _not_judged(f"the evaluator failed: {error}{_hint_for(output)}")
 
@@ -226,6 +226,15 @@ class Judge:
         return _verdict(
             read.overall_score, valid=read.satisfactory, errors=errors, suggestions=read.suggestions
         )
+
+
+def _decided_by_errors(value: Any) -> Any:
+    """Add `valid` to the verdict of code that has neither that nor a score, but lists errors, or none."""
+    fields = fields_of(value)
+    errors = fields.get("errors", fields.get("issues"))
+    if isinstance(errors, list | str | dict) and fields.keys().isdisjoint(VERDICT_KEYS):
+        return {**fields, "valid": not errors}
+    return value
 
 
 def _hint_for(output: Any) -> str:
@@ -262,6 +271,8 @@ def _mean(verdicts: Sequence[ReflectionEvaluation], evaluator: EvaluatorSpec) ->
     )
 
 
+VERDICT_KEYS = (*DECISIONS, "score", "overall_score")
+"""The keys that decide whether an output is valid."""
 FORM = (
     'Reply with one JSON object: {"valid": true or false, "score": a number from 0.0 to 1.0, '
     '"reason": "one sentence", "errors": ["what is wrong"], "suggestions": ["what to do"]}.'

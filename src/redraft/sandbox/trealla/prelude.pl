@@ -43,12 +43,10 @@ json_get(json(Pairs), Key, Value) :- member(Key = Found, Pairs), !, Value = Foun
 
 '$judged'([], none, []) :- !.
 '$judged'(Parts, gave, json(Parts)).
-'$parts'(Parts) :- '$valid'(V), '$score'(S), '$errors'(E, C), ( V == [] -> append([C, S, E], Parts) ; append([V, S, E], Parts) ).
+'$parts'(Parts) :- '$valid'(V), '$score'(S), '$errors'(E), append([V, S, E], Parts).
 '$valid'(V) :- ( '$has'(valid, 0) -> ( valid -> V = [valid = true] ; V = [valid = false] ) ; V = [] ).
 '$score'(S) :- ( '$has'(score, 1), score(N) -> S = [score = N] ; S = [] ).
-'$errors'(E, C) :-
-    ( '$has'(error, 1) -> findall(M, error(M), Ms), E = [errors = Ms], ( Ms == [] -> C = [valid = true] ; C = [valid = false] )
-    ; E = [], C = [] ).
+'$errors'(E) :- ( '$has'(error, 1) -> findall(M, error(M), Ms), E = [errors = Ms] ; E = [] ).
 
 '$tell'(Kind, Value) :-
     '$nonce'(N), write(N), write(Kind), write(' '),
