@@ -22,6 +22,11 @@ def gzipped(body):
     return 200, {"content-type": "application/json", "content-encoding": "gzip"}, gzip.compress(body)
 
 
+def gzipped_twice(*parts):
+    status, headers, _ = gzipped(b"")
+    return status, headers, b"".join(map(gzip.compress, parts))
+
+
 def hang(handler):
     time.sleep(0.6)
 
@@ -60,6 +65,32 @@ def get(routes, path="/", **call):
         (of_text("{{ env.KEY }}"), "{{ env.KEY }}"),
         ((204, {}, b""), None),
         ((200, {}, b'{"no": "type"}'), {"no": "type"}),
+        ((200, {}, b"42"), 42),
+        ((200, {}, b"pong"), "pong"),
+        ((200, {}, "grün".encode()), "grün"),
+        ((200, {}, b'{"a": NaN}'), '{"a": NaN}'),
+        ((200, {}, b"[" * 150), "[" * 150),
+        ((200, {}, b""), None),
+        ((200, {"content-type": ""}, b"pong"), "pong"),
+        (of_text('{"a": 1}', 'Application/JSON;Charset="UTF8"'), {"a": 1}),
+        (of_text('{"a": 1}', "text/json"), {"a": 1}),
+        (of_text('{"a": 1}', "application/json, application/json"), {"a": 1}),
+        (of_text('{"a": 1}', " application/json ; charset="), {"a": 1}),
+        (of_text('{"a": 1}', "application/x-ndjson"), '{"a": 1}'),
+        (of_text("grün", "text/plain;charset=utf8"), "grün"),
+        (of_text("grün", "text/plain; CHARSET=Utf_8"), "grün"),
+        (of_text("grün", "text/plain; format=flowed; charset='UTF-8'"), "grün"),
+        (of_text("grün".encode("iso-8859-1"), "text/plain; charset=Latin1"), "grün"),
+        (of_text("grün".encode("cp1252"), "text/plain; charset=cp1252"), "grün"),
+        (of_text("grün".encode("utf-16-le"), "text/plain; charset=UTF-16LE"), "grün"),
+        (of_text("", "text/plain; charset=punycode"), None),
+        (of_text("", "application/json"), None),
+        ((204, {"content-encoding": "br"}, b""), None),
+        ((200, {"content-encoding": "gzip"}, b""), None),
+        ((200, {"content-encoding": "X-Gzip"}, gzip.compress(b"1")), 1),
+        ((200, {"content-encoding": "identity, gzip"}, gzip.compress(b"1")), 1),
+        ((200, {"content-encoding": ""}, b"1"), 1),
+        (gzipped_twice(b"[1,", b" 2]"), [1, 2]),
         (gzipped(b'{"packed": true}'), {"packed": True}),
         (redirect("/there"), "found"),
     ],
@@ -83,6 +114,14 @@ def test_replies_are_read_by_their_content_type(reply, value):
         (of_text(b" " * BIG), OutputError, "more than 10,000,000 bytes"),
         ((200, {"content-encoding": "gzip"}, b"not packed"), OutputError, "can't be decompressed"),
         ((200, {"content-encoding": "br"}, b"x"), OutputError, "'br'"),
+        ((200, {"content-encoding": "gzip, gzip"}, b"x"), OutputError, "'gzip, gzip'"),
+        ((200, {"content-encoding": "gzip"}, gzip.compress(b"1" * 99)[:-9]), OutputError, "cut off"),
+        ((200, {"content-encoding": "gzip"}, gzip.compress(b"1")[:9]), OutputError, "cut off"),
+        ((200, {"content-encoding": "gzip"}, gzip.compress(b"1") + b"?"), OutputError, "decompressed"),
+        ((503, {"content-encoding": "br"}, b"x"), OutputError, "status 503$"),
+        ((503, {"content-encoding": "gzip"}, b"x"), OutputError, "status 503$"),
+        ((200, {}, b"\x89PNG"), OutputError, "not valid 'utf-8' text"),
+        (of_text("x", "text/plain; charset=x-odd"), OutputError, "'x-odd'"),
         (redirect("/"), OutputError, "more than 5 redirects"),
         (redirect("http://localhost:9/?key=s"), OutputError, r"redirected to 'http://localhost:9/'"),
         (redirect("https://localhost:9/"), OutputError, "only redirects on the same host"),

@@ -8,7 +8,10 @@ import socket
 import zlib
 from asyncio import get_running_loop, timeout, to_thread
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from encodings import normalize_encoding
+from encodings.aliases import aliases
 from functools import lru_cache
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 10_000_000
 MAX_REDIRECTS = 5
 ERROR_BYTES = 2_000
-CHARSETS = frozenset({"utf-8", "us-ascii", "ascii", "iso-8859-1", "iso-8859-15", "windows-1252", "utf-16"})
-"""An allow-list, because some of Python's codecs hang on malicious input."""
+CHARSETS = ("utf_8", "ascii", "latin_1", "iso8859_15", "cp1252", "utf_16", "utf_16_be", "utf_16_le")
+"""An allow-list of Python's codecs, because some of them hang on malicious input."""
+JSON_TYPES = ("application/json", "text/json")
 GZIP = zlib.MAX_WBITS | 16
 LARGEST_PORT = 65_535
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -74,11 +78,11 @@ def require_http(what: str) -> None:
 async def fetch(request: HttpRequest) -> Any:
     """Send a request; return the reply as JSON data if it is JSON, else as text, and None if it is empty.
 
-    Raises `OutputError` for a status of 400 and above, more than 10 MB, invalid JSON or text, and a redirect
-    to another host; `TimeoutError` when the complete reply has not arrived within `seconds`,
-    `ConnectionError` when there was no connection, and `ConfigError` for an invalid URL, method or header,
-    and for an address that the setting `http_addresses` refuses. Headers that may be credentials are not sent
-    on a redirect to another port or scheme.
+    Without a Content-Type, a reply that parses as JSON is JSON. Raises `OutputError` for a status of 400 and
+    above, more than 10 MB, invalid JSON or text, and a redirect to another host; `TimeoutError` when the
+    complete reply has not arrived within `seconds`, `ConnectionError` when there was no connection, and
+    `ConfigError` for an invalid URL, method or header, and for an address that the setting `http_addresses`
+    refuses. Headers that may be credentials are not sent on a redirect to another port or scheme.
     """
     require_http("An HTTP request")
     import httpx2  # noqa: PLC0415 (0.2 s, on first use)
@@ -199,51 +203,67 @@ def _redirected(
 
 async def _data(response: httpx2.Response, where: str, *, is_read: bool) -> Any:
     if response.status_code >= FIRST_ERROR_STATUS:
-        beginning = (await _body(response, where, ERROR_BYTES, truncate=True)).decode("utf-8", "replace")
-        excerpt = shortened(visible(beginning), 200)
+        beginning = b""
+        with suppress(OutputError):  # a body that can't be read must not hide the status
+            beginning = await _body(response, where, ERROR_BYTES, truncate=True)
+        excerpt = shortened(visible(beginning.decode("utf-8", "replace")), 200)
         raise OutputError(f"{where}: status {response.status_code}{f', {excerpt}' if excerpt else ''}")
     if not is_read:
         return None
     text = _decoded(await _body(response, where, MAX_BYTES), response, where)
     if not text.strip():
         return None
-    media_type = response.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
+    media_type = re.split("[;,]", response.headers.get("content-type", ""), maxsplit=1)[0].strip().lower()
+    if media_type and media_type not in JSON_TYPES and not media_type.endswith("+json"):
         return text
     try:
         value = load_json(text)
     except (ValueError, RecursionError) as error:
+        if not media_type:  # then the data decides
+            return text
         raise OutputError(f"{where}: the reply is not valid JSON: {error}") from error
     return bounded_json(value, f"{where}: the reply")
 
 
 async def _body(response: httpx2.Response, where: str, limit: int, *, truncate: bool = False) -> bytes:
     """Read a body, decompressed up to `limit` bytes."""
-    encoding = response.headers.get("content-encoding", "identity").lower()
-    if encoding not in ("identity", "gzip"):
-        raise OutputError(f"{where}: the reply is encoded with {encoding!r}; expected 'gzip'.")
-    decompress = zlib.decompressobj(GZIP).decompress if encoding == "gzip" else None
-    body = bytearray()
+    header = response.headers.get("content-encoding", "").lower()
+    encodings = [name.strip() for name in header.split(",") if name.strip() not in ("", "identity")]
+    is_packed = len(encodings) == 1 and encodings[0] in ("gzip", "x-gzip")
+    unpacker, body, is_cut_off = zlib.decompressobj(GZIP), bytearray(), False
     async for chunk in response.aiter_raw():
-        try:
-            body += chunk if decompress is None else decompress(chunk, limit + 1 - len(body))
-        except zlib.error as error:
-            raise OutputError(f"{where}: the reply can't be decompressed: {error}") from error
+        if encodings and not is_packed:
+            raise OutputError(f"{where}: the reply is encoded with {header!r}; expected 'gzip'.")
+        packed = chunk if is_packed else b""
+        if not is_packed:
+            body += chunk
+        while packed and len(body) <= limit:
+            if unpacker.eof:  # gzip data may have several parts
+                unpacker = zlib.decompressobj(GZIP)
+            try:
+                body += unpacker.decompress(packed, limit + 1 - len(body))
+            except zlib.error as error:
+                raise OutputError(f"{where}: the reply can't be decompressed: {error}") from error
+            packed, is_cut_off = unpacker.unused_data, not unpacker.eof
         if len(body) > limit:
             if not truncate:
                 raise OutputError(f"{where}: the reply has more than {limit:,} bytes.")
-            break
-    return bytes(body[:limit])
+            return bytes(body[:limit])
+    if is_cut_off:
+        raise OutputError(f"{where}: the reply can't be decompressed: it is cut off.")
+    return bytes(body)
 
 
 def _decoded(body: bytes, response: httpx2.Response, where: str) -> str:
-    charset = (response.charset_encoding or "utf-8").lower()
+    named = (response.charset_encoding or "utf-8") if body else "utf-8"
+    charset = normalize_encoding(named).lower()
+    charset = aliases.get(charset, charset)
     if charset not in CHARSETS:
-        raise OutputError(f"{where}: the reply is in {charset!r}; expected 'utf-8'.")
+        raise OutputError(f"{where}: the reply is in {named!r}; expected 'utf-8'.")
     try:
-        return body.decode("utf-8-sig" if charset == "utf-8" else charset)
+        return body.decode("utf-8-sig" if charset == "utf_8" else charset)
     except UnicodeDecodeError as error:
-        raise OutputError(f"{where}: the reply is not valid {charset!r} text: {error}") from error
+        raise OutputError(f"{where}: the reply is not valid {named!r} text: {error}") from error
 
 
 def _headers(requested: Mapping[str, Any], content: bytes | None) -> dict[str, str]:
