@@ -500,6 +500,30 @@ def test_settings_that_an_agent_writes_elsewhere_do_not_apply(
     assert "No print() is left in the code." in stop()[0]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("agent", "command", "name"),
+    [
+        ("cursor", "start", "sessionStart"),
+        ("cursor", "start", "beforeSubmitPrompt"),
+        ("cursor", "stop", "stop"),
+        ("codex", "start", "UserPromptSubmit"),
+        ("codex", "stop", "Stop"),
+        ("claude", "stop", "Stop"),
+    ],
+)
+def test_the_criteria_hold_from_the_first_event_of_a_session(agent, command, name, project):
+    def fire(command, name):
+        more = {"conversation_id": "c", "turn_id": "1", "workspace_roots": [str(project)]}
+        return redraft("hook", command, agent, stdin=event(name, prompt="Go.", **more))
+
+    fire(command, name)
+    weaken(project, "weaker")
+    edit(project, "print(1)\n")()
+    done = fire("stop", "stop")
+    assert "No print() is left in the code." in done.stdout
+    assert "criteria.yaml has changed, and what was accepted before was applied" in done.stderr
+
+
 def test_a_change_of_the_criteria_alone_is_reported_once(project):
     begin()
     weaken(project, "weaker")
@@ -819,14 +843,17 @@ def model(monkeypatch):
     return model
 
 
-def test_a_model_judges_only_if_asked_for(project, model):
+def test_a_model_judges_if_asked_for(project, model):
+    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\n")
+    edit(project, "x = 2\n")()
+    assert "There is none" in stop()[0]["reason"]
+
+
+def test_no_model_judges_unless_asked_for(project, model):
     set_up(project, criteria=f"{JUDGED}  - {{name: x, evaluator: regex, config: {{pattern: x}}}}\n")
     edit(project, "x = 1\n")()
     assert stop() == ({}, "")
     assert model.requests == []
-    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\n")
-    edit(project, "x = 2\n")()
-    assert "There is none" in stop()[0]["reason"]
 
 
 def test_a_budget_that_does_not_allow_the_judge_blocks_nothing(project, model):
@@ -1118,8 +1145,9 @@ def test_a_session_that_another_hook_deletes_meanwhile_is_no_error(project):
 def test_what_is_remembered_is_the_persons_own(project):
     edit(project, "print(1)\n")()
     stop()
-    [file] = (project / ".redraft" / "hooks").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
+    folder = project / ".redraft" / "hooks"
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+    [file] = folder.glob("*.json")
     assert "\n" not in git(project, "status", "--short").strip()  # offer.py alone
     file.write_text("{", "utf-8")  # a file that can't be read is a new session
     assert stop()[0]["decision"] == "block"

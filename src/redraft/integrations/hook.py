@@ -85,6 +85,9 @@ async def check_turn(event: HookEvent, agent: str) -> Verdict:
     block. Raises `ConfigError` for mistakes in the settings and the criteria.
     """
     sessions = Sessions()
+    if sessions.accepted() is None:  # no event has come before this one
+        with suppress(ConfigError):  # reported below if there is something to judge
+            accept()
     standard = Standard(sessions, for_agent=True)
     options = standard.options
     session = sessions.open(agent, event.session)
