@@ -46,6 +46,11 @@ VALUES = {
         2.5,
     ),
     "other term": ("evaluate(point(1, 'B c')).", "point(1,'B c')"),
+    "other terms": (
+        "evaluate([[a | b], json(x), json([a]), [a=1, b], json([a=1 | b]), a=1]).",
+        ["[a|b]", "json(x)", "json([a])", ["a=1", "b"], "json([a=1|b])", "a=1"],
+    ),
+    "open lists": ("evaluate([json([a=1 | _]), [a=1 | _], [a | _]]).", [{"a": 1}, {"a": 1}, ["a"]]),
     "unbound": ("evaluate(_).", None),
     "list of unbound": ("evaluate([_, 1]).", [None, 1]),
     "first solution": ("evaluate(1).\nevaluate(2).", 1),

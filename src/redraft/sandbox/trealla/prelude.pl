@@ -59,15 +59,18 @@ json_get(json(Pairs), Key, Value) :- member(Key = Found, Pairs), !, Value = Foun
 '$json'(X) :- number(X), !, write(X).
 '$json'([]) :- !, write('[]').
 '$json'({}) :- !, write('{}').
-'$json'(json(Pairs)) :- !, write('{'), '$pairs'(Pairs), write('}').
-'$json'([P | Ps]) :- nonvar(P), P = (K = V), !, write('{'), '$pairs'([K = V | Ps]), write('}').
-'$json'([X | Xs]) :- !, write('['), '$json'(X), '$items'(Xs), write(']').
+'$json'(json([])) :- !, write('{}').
+'$json'(json(Pairs)) :- '$is_object'(Pairs), !, write('{'), '$pairs'(Pairs), write('}').
+'$json'([P | Ps]) :- '$is_object'([P | Ps]), !, write('{'), '$pairs'([P | Ps]), write('}').
+'$json'([X | Xs]) :- '$is_list'(Xs), !, write('['), '$json'(X), '$items'(Xs), write(']').
 '$json'(X) :- ( X == true ; X == false ; X == null ), !, write(X).
 '$json'(X) :- atom(X), !, atom_chars(X, Cs), '$string'(Cs).
 '$json'(X) :- write_term_to_chars(X, [quoted(true)], Cs), '$string'(Cs).
-'$items'([]) :- !.
+'$is_object'([P | Ps]) :- nonvar(P), P = (_ = _), ( Ps = [] -> true ; '$is_object'(Ps) ).
+'$is_list'([]) :- !.
+'$is_list'([_ | Xs]) :- '$is_list'(Xs).
+'$items'([]).
 '$items'([X | Xs]) :- write(','), '$json'(X), '$items'(Xs).
-'$pairs'([]) :- !.
 '$pairs'([K = V]) :- !, '$pair'(K, V).
 '$pairs'([K = V | Ps]) :- '$pair'(K, V), write(','), '$pairs'(Ps).
 '$pair'(K, V) :- ( atom(K) -> atom_chars(K, Cs) ; write_term_to_chars(K, [], Cs) ), '$string'(Cs), write(':'), '$json'(V).
