@@ -85,6 +85,15 @@ def test_scripts_return_their_value(source, value):
     assert value_of("lua", source) == value
 
 
+def test_keys_keep_their_order_and_new_keys_are_sorted():
+    """A table of Lua has no order, so that a prompt with such a value would differ from process to process."""
+    names = {"state": dict.fromkeys("qzhgamb", 1) | {"n": None, "k": 2}}
+    value = value_of(
+        "lua", "state.y = 3 state.c = 3 return {state, {w = 1, v = 2, q = 3, a = 4}}", names=names
+    )
+    assert [list(item) for item in value] == [list("qzhgambnkcy"), list("qavw")]
+
+
 UNCHANGED = {
     "nulls": {"a": None, "b": [None, {"c": None}], "d": {"e": {"f": None}}},
     "only nulls": {"a": None, "b": None},

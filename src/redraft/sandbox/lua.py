@@ -93,7 +93,8 @@ class _Tables:
     A table remembers whether it was an array or an object, so that an empty array or object stays what it
     was. A table that the script made is an array if it is empty or its keys are 1 to n. `null` represents
     JSON's null in arrays and results. A null in an object from the host reads as nil, but remains among the
-    object's `pairs`, and is null again when the object is converted back. `limit` is the maximum number of
+    object's `pairs`, and is null again when the object is converted back. Tables have no order: the keys that
+    the host wrote come first, in its order, then new keys, sorted. `limit` is the maximum number of
     characters of JSON to read.
     """
 
@@ -111,6 +112,8 @@ class _Tables:
         self._limit = self._left = limit
         self._new, self._array, self._object, self._integer = new, array, object_, integer
         self._kind, self._null, self._nulls = kind, null, nulls
+        self._places: dict[str, int] = {}
+        """Each key of the host's objects, with its place in their order."""
 
     def write(self, value: Any, *, inside_array: bool = False) -> Any:
         if value is None:
@@ -121,6 +124,7 @@ class _Tables:
         if isinstance(value, dict):
             table, pairs = self._new(), cast("dict[str, Any]", value)
             for key, item in pairs.items():
+                self._places.setdefault(key, len(self._places))
                 table[key] = self.write(item)
             absent = [key for key, item in pairs.items() if item is None]
             if absent:
@@ -165,7 +169,8 @@ class _Tables:
             return [item for _, item in sorted(items, key=itemgetter(0))]
         if kind == "array":
             raise NotJsonError("contains an array whose keys are not 1 to n")
-        return {_key(key): item for key, item in items}
+        pairs, places = {_key(key): item for key, item in items}, self._places
+        return dict(sorted(pairs.items(), key=lambda pair: (places.get(pair[0], len(places)), pair[0])))
 
     def _count(self, value: Any) -> None:
         """Count the minimum number of characters of a value; raises `NotJsonError` beyond the limit."""
