@@ -607,6 +607,19 @@ def test_the_budget_of_the_workflow_ends_a_map(on_error, calls):
     assert (again.state["n"], model.calls) == (["done"] * 9, 9)
 
 
+def test_the_budget_of_the_workflow_keeps_what_the_nodes_of_another_file_have_set(tmp_path):
+    (tmp_path / "inner.yaml").write_text(
+        "nodes: [{name: a, uses: llm.call, with: {prompt: p}}, {name: b, uses: llm.call, with: {prompt: q}}]"
+    )
+    stopped = []
+    for tokens in (70, 9000):
+        outer = f"budget: {{tokens: {tokens}}}\nnodes: [{{name: n, uses: ./inner.yaml, output: o}}]"
+        (tmp_path / "outer.yaml").write_text(outer)
+        result = Workflow.from_file(tmp_path / "outer.yaml", model=Model(99), keep=False).run_sync()
+        stopped.append((result.status, result.state))
+    assert stopped == [("stopped", {"o": {"a": "done"}}), ("finished", {"o": {"a": "done", "b": "done"}})]
+
+
 def test_a_list_that_is_none():
     with pytest.raises(WorkflowError, match="map: expected a list, got 5") as caught:
         ran("- {name: n, map: state.x, run: return item}", {"x": 5})

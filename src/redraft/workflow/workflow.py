@@ -314,11 +314,9 @@ class Workflow:
         return await journal.track(record, work())
 
     def _with_outputs(self, result: WorkflowResult, run: WorkflowRun, *, is_node: bool) -> WorkflowResult:
-        if result.status != "finished":
-            return result
         if is_node and not self.spec.outputs:
             result.outputs = run.written()
-        else:
+        elif result.status == "finished":
             result.outputs = read_outputs(self.spec, self.source, self._resources, run.scope)
         return result
 
@@ -341,7 +339,9 @@ class Workflow:
         if result.waiting:
             raise WaitingForAnswer(*result.waiting)
         if result.stop is not None:
-            raise UnfinishedError(result.stop.detail, reason=result.stop.reason, usage=result.usage)
+            cut_off = UnfinishedError(result.stop.detail, reason=result.stop.reason, usage=result.usage)
+            cut_off.partial = result.outputs or None
+            raise cut_off
         return ActionResult(result.outputs, result.usage)
 
     @keyword_hints()
