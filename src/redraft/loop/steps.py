@@ -79,7 +79,16 @@ class Steps:
 
     def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
         """Carry out an effect, or replay its recorded result; raises its last error."""
-        work = self._retried(self.attempt, self.count_failure, name, returns, fn, *args)
+        work = self.retry.run(
+            self.attempt,
+            name,
+            returns,
+            fn,
+            *args,
+            on_failure=partial(self.count_failure, name),
+            # Waiting is a step, so that a resumed run does not wait again.
+            sleep=partial(self.attempt, "wait", NoneType, asyncio.sleep),
+        )
         if self._emit_text is not None and name in WRITES:
             work = self._pass_on(self._emit_text, name, args[-1], work)
         return work if self.emit is ignore else self._emit_events(name, work)
@@ -109,7 +118,8 @@ class Steps:
         if on_failure is None:
             work = attempt(name, returns, fn, *args)
         else:
-            work = self._retried(attempt, on_failure, name, returns, fn, *args)
+            again, sleep = partial(on_failure, name), partial(attempt, "wait", NoneType, asyncio.sleep)
+            work = self.retry.run(attempt, name, returns, fn, *args, on_failure=again, sleep=sleep)
         return work if self.emit is ignore else self._emit_events(name, work)
 
     async def _emit_events(self, name: str, work: Awaitable[R]) -> R:
@@ -135,28 +145,6 @@ class Steps:
             result = await work
         text.tell(cast("Draft[Any]", result))  # the only steps that write return drafts
         return result
-
-    def _retried(
-        self,
-        attempt: Callable[..., Awaitable[Any]],
-        on_failure: NamedFailure,
-        name: str,
-        returns: type[R],
-        fn: Callable[..., Awaitable[R]],
-        /,
-        *args: Any,
-    ) -> Awaitable[R]:
-        """Retry an effect until it succeeds or the retries are used up."""
-        return self.retry.run(
-            attempt,
-            name,
-            returns,
-            fn,
-            *args,
-            on_failure=lambda error, wait: on_failure(name, error, wait),
-            # Waiting is a step, so that a resumed run does not wait again.
-            sleep=lambda seconds: attempt("wait", NoneType, asyncio.sleep, seconds),
-        )
 
     def _recording(self, step: Step) -> Callable[..., Awaitable[Any]]:
         """Wrap a step to report to telemetry, and to store outputs as data."""
