@@ -51,22 +51,18 @@ def draft_of(value: Any, source: str = "generate") -> Draft:
 
     Raises `OutputError` for a value that is not an output, and for a draft with an invalid field.
     """
-    if isinstance(value, Draft):
-        draft = cast("Draft", value)
-        _check_output(draft.output, source)
-        return replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
-    _check_output(value, source)
-    return Draft(value)
-
-
-def _check_output(value: Any, source: str) -> None:
-    if isinstance(value, OUTPUTS):
-        return
-    if isinstance(value, type) or not (hasattr(value, "model_dump_json") or is_dataclass(value)):
-        got = value if isinstance(value, type | None) else type(value).__name__
+    draft = cast("Draft", value) if isinstance(value, Draft) else Draft(value)
+    output = draft.output
+    if not isinstance(output, OUTPUTS) and (
+        isinstance(output, type) or not (hasattr(output, "model_dump_json") or is_dataclass(output))
+    ):
+        got = output if isinstance(output, type | None) else type(output).__name__
         raise OutputError(
             f"{source} returned {got!r}; expected a string, a JSON value, a pydantic model or a data class."
         )
+    if draft is not value:
+        return draft
+    return replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
 
 
 def evaluation_of(
