@@ -75,19 +75,15 @@ class Steps:
         """The step that carries out an effect within the budget, without retries and events."""
         if tally.budget is not NO_BUDGET or tally.outer is not None:
             self.attempt = partial(_bounded, tally, journal, self._recorded)
+        self._sleep = partial(self.attempt, "wait", NoneType, asyncio.sleep)
+        """Waiting is a step, so that a resumed run does not wait again."""
         self._texts: dict[int, Iterator[int]] = {}
 
     def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
         """Carry out an effect, or replay its recorded result; raises its last error."""
+        on_failure = partial(self.count_failure, name)
         work = self.retry.run(
-            self.attempt,
-            name,
-            returns,
-            fn,
-            *args,
-            on_failure=partial(self.count_failure, name),
-            # Waiting is a step, so that a resumed run does not wait again.
-            sleep=partial(self.attempt, "wait", NoneType, asyncio.sleep),
+            self.attempt, name, returns, fn, *args, on_failure=on_failure, sleep=self._sleep
         )
         if self._emit_text is not None and name in WRITES:
             work = self._pass_on(self._emit_text, name, args[-1], work)
