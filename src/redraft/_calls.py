@@ -137,11 +137,8 @@ class Signature:
     positional: tuple[str, ...] = ()
     keywords: tuple[tuple[str, str], ...] = ()
     is_async: bool = False
-
-    @property
-    def sees_run(self) -> bool:
-        """Whether the callable takes anything of the run."""
-        return bool(self.positional or self.keywords)
+    sees_run: bool = False
+    """Whether the callable takes anything of the run."""
 
 
 def _caller(fn: Callable[..., Any], verb: str, arity: int) -> tuple[Callable[..., Awaitable[Any]], bool]:
@@ -214,7 +211,7 @@ def _inspect(fn: Callable[..., Any], verb: str, arity: int) -> Signature:
             )
         else:
             positional.append(kind)
-    return Signature(tuple(positional), tuple(keywords), is_async(fn))
+    return Signature(tuple(positional), tuple(keywords), is_async(fn), bool(positional or keywords))
 
 
 def parameters_by_name(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
