@@ -421,7 +421,6 @@ def run_functions(
     step: Step | None = None,
 ) -> Awaitable[ReflectionResult]:
     """Run the loop over plain functions, as documented in `reflect`."""
-    check_function("until", until)
     task = task_of(task, pattern)
     verbs = function_verbs(pattern, task.task_type, generate, evaluate, revise, has_draft=draft is not None)
     if until is not None:

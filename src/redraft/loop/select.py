@@ -69,7 +69,7 @@ def is_setback(last: ReflectionVersion, best: ReflectionVersion) -> bool:
     if last is best:
         return False
     preferred = last.evaluation.preferred
-    if preferred == 0.0 if preferred is not None else is_better(best, last):
+    if preferred == 0.0 if preferred is not None else best.evaluation.outranks(last.evaluation):
         return True
     now, before = last.evaluation.generated_score, best.evaluation.generated_score
     return now is not None and before is not None and now < before
