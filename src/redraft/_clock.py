@@ -1,7 +1,8 @@
-"""A caller's clock, and stored times that a wrong clock may have written."""
+"""A caller's clock, a clock for durations, and stored times that a wrong clock may have written."""
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,14 @@ from redraft.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 SKEW = timedelta(minutes=1)
 """The ordinary difference of two machines' clocks, or of a clock before and after a correction."""
+
+
+def uptime() -> float:
+    """Seconds by a clock that is never set, and that also runs while the machine sleeps."""
+    return time.clock_gettime(_UPTIME)
 
 
 def zoned(clock: Any) -> Callable[[], datetime]:

@@ -20,7 +20,7 @@ from redraft.stores.base import Record
 from redraft.stores.run_index import CYCLE
 from redraft.stores.sqlite import MemoryStore
 from support.memory_stores import copy_of
-from support.monitor import MONITOR, Clock, World, monitor, run
+from support.monitor import MONITOR, World, monitor, run
 from support.redact_corpus import Maker, person
 
 
@@ -408,18 +408,6 @@ def test_memory_and_records_hold_no_personal_data():
     assert memory.of("feedbackHistory")
     kept = repr(memory) + repr(cycles) + repr(stored)
     assert not any(value in kept for value in (*personal, "Lopez", "Kwame", str(number), "telco-mail"))
-
-
-def test_uses_the_given_clock():
-    clock = Clock()
-
-    class Slow(World):
-        def look(self):
-            clock.passes(seconds=2)
-            return {"rate": 1}
-
-    result = monitor(Slow(), clock=clock).run_cycle_sync()
-    assert result.metrics.duration_ms == 2_000
 
 
 def test_sync_cycles_continue_from_each_other(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ from redraft.cycles.spec import ActionLimit, AgentFile, CronTrigger, parse_agent
 from redraft.cycles.triggers import Triggers
 from redraft.stores.sqlite import MemoryStore
 from support.cycles import NOON, no_lease, run
-from support.monitor import Clock
+from support.memory_stores import copy_of
+from support.monitor import Clock, World, monitor
 
 WATCHER = """\
 name: watcher
@@ -140,6 +141,39 @@ def test_an_hourly_cron_fires_every_hour_after_a_clock_from_the_future(expressio
         return fired
 
     assert run(main()) in (46, 47)  # the first hour begins, and the one after the wrong clock may
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), YEARS], ids=str)
+def test_a_clock_that_is_set_during_a_cycle_does_not_change_its_duration(jump):
+    clock = Clock()
+
+    class Jumping(World):
+        def look(self):
+            clock.now += jump
+            return super().look()
+
+    result = monitor(Jumping(), clock=clock).run_cycle_sync()
+    assert 0 < result.metrics.duration_ms < 60_000
+
+
+@pytest.mark.parametrize(("passed", "least"), [(timedelta(hours=2), 7_200), (timedelta(hours=-2), 1_000)])
+def test_a_resumed_cycle_took_the_time_between_but_at_least_the_work(passed, least, monkeypatch):
+    clock, store, left, spent = Clock(), MemoryStore(), [], [0.0]
+    monkeypatch.setattr("redraft.loop.journal.monotonic", lambda: spent[0])
+
+    class Killed(World):
+        def look(self):
+            spent[0] += 1_000
+            return super().look()
+
+        def lower(self, level, idempotency_key):
+            left.append(copy_of(store, without=["lease"]))  # as a process leaves them that is killed here
+            return super().lower(level, idempotency_key)
+
+    monitor(Killed(), storage=store, clock=clock).run_cycle_sync()
+    clock.now += passed
+    result = monitor(storage=left[0], clock=clock).run_cycle_sync()
+    assert least <= result.metrics.duration_ms / 1_000 < least + 60
 
 
 def test_a_lease_from_the_future_does_not_last_until_then():

@@ -107,7 +107,7 @@ DERIVED = {
 }
 FLAGS = ["trackCycleDuration", "trackLLMTokens", "trackCost", "trackAnomalyCount", "trackAlertCount"]
 ALL = CycleMetrics(1_500.0, 120, 0.25, 2, 1)
-ENDED = at(1_500)
+SECONDS = 1.5
 
 
 def ended(derived=DERIVED):
@@ -131,7 +131,7 @@ def ended(derived=DERIVED):
 )
 def test_metrics_count_what_is_tracked(flags, metrics):
     config = MetricsConfig.model_validate(dict.fromkeys(flags, True))
-    assert metrics_of(ended(), config, ENDED) == metrics
+    assert metrics_of(ended(), config, SECONDS) == metrics
 
 
 @pytest.mark.parametrize(
@@ -140,20 +140,15 @@ def test_metrics_count_what_is_tracked(flags, metrics):
 )
 def test_metrics_without_derived_data(derived):
     config = MetricsConfig.model_validate(dict.fromkeys(FLAGS, True))
-    assert metrics_of(ended(derived), config, ENDED) == replace(ALL, anomalies=0, alerts=0)
+    assert metrics_of(ended(derived), config, SECONDS) == replace(ALL, anomalies=0, alerts=0)
 
 
 def test_metrics_always_have_failures_and_skipped_substages():
     cycle = ended()
     cycle.failures, cycle.skipped = ["sense: no line"], ["reason", "actuate"]
-    assert metrics_of(cycle, None, ENDED) == CycleMetrics(
+    assert metrics_of(cycle, None, SECONDS) == CycleMetrics(
         failures=("sense: no line",), skipped=("reason", "actuate")
     )
-
-
-def test_a_clock_that_went_back_gives_no_negative_duration():
-    config = MetricsConfig.model_validate({"trackCycleDuration": True})
-    assert metrics_of(ended(), config, at(-5)).duration_ms == 0.0
 
 
 def test_metrics_config_joins_all_capture_metrics():

@@ -76,8 +76,8 @@ def test_learn_update_state_and_capture_metrics_as_printed():
 
     first, second, confidence, third = run(main())
     assert [result.status for result in (first, second, third)] == ["finished"] * 3, first.error
-    assert (first.metrics.anomalies, first.metrics.alerts, first.metrics.duration_ms) == (1, 1, 0)
-    assert first.metrics.tokens > 0
+    assert (first.metrics.anomalies, first.metrics.alerts) == (1, 1)
+    assert min(first.metrics.tokens, first.metrics.duration_ms) > 0
     assert '"too low"' not in prompts[0]
     assert '"too low"' in prompts[1]
     assert '"Lowering helps"' in prompts[1]

@@ -46,6 +46,22 @@ def test_intervals_that_pass_during_a_cycle_count_as_one():
     assert run(main()) == ["interval", None, "interval", "interval", None, "interval"]
 
 
+def test_an_interval_that_ends_while_the_machine_sleeps_fires_when_it_wakes(monkeypatch):
+    monkeypatch.setattr("redraft.cycles.triggers.MAX_WAIT", 0.01)
+    now = [100.0]
+    hourly = [IntervalTrigger(type="interval", interval_ms=3_600_000)]
+    triggers = Triggers("a", hourly, none, clock=lambda: now[0])
+
+    async def main():
+        fired = [await fires(triggers)]
+        next_one = asyncio.ensure_future(fires(triggers, 10))
+        await asyncio.sleep(0.02)
+        now[0] += 3_600  # the timers of the event loop did not run meanwhile
+        return [*fired, await next_one]
+
+    assert run(main()) == ["interval", "interval"]
+
+
 def test_triggers_that_fire_together_count_as_one():
     now = [100.0]
     intervals = [IntervalTrigger(type="interval", interval_ms=ms) for ms in (1_000, 2_000)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
+from redraft._clock import uptime
 from redraft._texts import short_repr, shortened
 from redraft.cycles.calls import ask_model, call_configured, call_function
 from redraft.cycles.cycle import error_line, render_text
@@ -128,7 +128,7 @@ async def _outcome(
 async def _run(
     outcome: dict[str, Any], entry: dict[str, Any], action: AnyAction, effect: AgentEffect, cycle: Cycle
 ) -> dict[str, Any]:
-    began = perf_counter()
+    began = uptime()
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
     scope = action_scope(entry, action)
     try:
@@ -141,7 +141,7 @@ async def _run(
     except Exception as error:  # noqa: BLE001 (an action that fails in any way does not stop the others)
         # A server may echo the key that it received.
         outcome |= {"status": "failed", "error": cycle.runtime.redact(error_line(error))}
-    outcome["durationMs"] = round((perf_counter() - began) * 1000, 3)
+    outcome["durationMs"] = round((uptime() - began) * 1000, 3)
     return outcome
 
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft import _telemetry
-from redraft._clock import moment_after, zoned
+from redraft._clock import moment_after, uptime, zoned
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._sync import run_sync
@@ -66,6 +65,7 @@ from redraft.cycles.storage import locate
 from redraft.cycles.triggers import Triggers
 from redraft.errors import ChangedRunError, ConfigError, LeaseError, RedraftError, StoreError
 from redraft.loop.event_log import emitter, ignore
+from redraft.loop.journal import journal_in
 from redraft.models.names import model_of, resolve_model, resolve_name
 from redraft.redact.log import logger
 from redraft.settings import load_settings
@@ -138,6 +138,8 @@ class CycleAgent:
         self._retention = retention_of(spec)
         self._sessions = SessionManager(spec.name, self._new_session)
         self._record: CycleRecord | None = None
+        self._began = "", 0.0
+        """The id of the last cycle, and when it began, by `uptime`."""
         self.failed_cycles = 0
         """Consecutive cycles of this process with a failure, up to the last cycle that ended."""
 
@@ -387,8 +389,12 @@ class CycleAgent:
         resumed = session.unfinished is not None
         previous_start = session.last_started if self._record is None else self._record.started_at
         self._record = record = self._next_record(session, trigger)
+        if self._began[0] != record.id:  # the time in an earlier process is known only by the time of day
+            before = (self._clock() - record.started_at).total_seconds()
+            self._began = record.id, uptime() - max(0.0, before)
         self._emit(CycleStarted(self.name, record.number, record.trigger, resumed))
         cycle = await self._new_cycle(session, record, previous_start)
+        journal = journal_in(cycle.step)
         record.derived_data = cycle.state.derived_data  # so that other processes see its progress
         if _telemetry.current is not None:
             cycle.step = partial(_telemetry.current.step, cycle.step)
@@ -408,7 +414,8 @@ class CycleAgent:
         record.derived_data = {key: value for key, value in cycle.state.derived_data.items() if value}
         record.sense_errors = tuple(cycle.state.environmental_data["errors"])
         record.stages, record.usage, record.changes = stages, cycle.usage, cycle.changes
-        record.metrics = metrics_of(cycle, self._metrics, record.finished_at)
+        seconds = max(uptime() - self._began[1], 0.0 if journal is None else journal.elapsed())
+        record.metrics = metrics_of(cycle, self._metrics, seconds)
         self.failed_cycles = self.failed_cycles + 1 if cycle.failures else 0
         await session.end_cycle(cycle, record)
         result = self._result(session, cycle, record)
@@ -437,10 +444,10 @@ class CycleAgent:
                     for substage in part.substages
                     if substage.type in SUBSTAGES
                 ]
-            stage_began = perf_counter()
+            stage_began = uptime()
             for name, function, substage in runnable:
                 path = stage if stage == name else f"{stage}/{name}"
-                began, error, is_skipped = perf_counter(), "", bool(first) and stage != "reflect"
+                began, error, is_skipped = uptime(), "", bool(first) and stage != "reflect"
                 if is_skipped:
                     cycle.skipped.append(path)
                 elif error := await self._run_substage(session, cycle, path, function, substage):
@@ -598,7 +605,7 @@ SUBSTAGES: dict[str, Substage] = {
 
 
 def _milliseconds_since(began: float) -> float:
-    return round((perf_counter() - began) * 1000, 3)
+    return round((uptime() - began) * 1000, 3)
 
 
 async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from redraft._clock import uptime
 from redraft._codec import from_record, to_record
 from redraft._tasks import end_tasks
 from redraft.approvals import ANSWER, APPROVAL, Approval, Approvals, HumanAnswer
@@ -142,11 +143,11 @@ class AgentBus:
         # A cycle that resumes may have been decided on meanwhile, or have no time left.
         if within != 0 and len(await self._answers(questions)) < len(questions):
             await self._on_wait("waiting", within)
-        end = None if within is None else monotonic() + within
+        end = None if within is None else uptime() + within
         while True:
             signals = mail_signals(self._location.agent)
             answers = await self._answers(questions)
-            left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - monotonic())
+            left = POLL_SECONDS if end is None else min(POLL_SECONDS, end - uptime())
             if len(answers) == len(questions) or left <= 0:
                 break
             await wait_for_mail(self._location.agent, signals, left)

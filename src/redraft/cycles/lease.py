@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from redraft._clock import is_future
+from redraft._clock import is_future, uptime
 from redraft._tasks import end_tasks
 from redraft._validation import named_error
 from redraft.errors import DamagedRecordError, LeaseError, StoreError
@@ -32,7 +32,6 @@ MAX_DURATION = timedelta(hours=1)
 """No lease is valid for longer."""
 RELEASE_TIMEOUT = 3.0
 """The time limit for releasing a lease in the store, in seconds; after that, it expires there."""
-_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 CHECK_TIMEOUT = 3.0
 """Seconds that an effect waits for the store to confirm the lease."""
 
@@ -46,11 +45,10 @@ class _Moment(NamedTuple):
 
     wall: float
     uptime: float
-    """By a clock that also runs while the machine sleeps."""
 
     @classmethod
     def now(cls) -> _Moment:
-        return cls(time.time(), time.clock_gettime(_UPTIME))
+        return cls(time.time(), uptime())
 
     def is_within(self, seconds: float) -> bool:
         """Whether fewer seconds have passed, by both clocks."""

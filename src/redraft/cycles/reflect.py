@@ -278,11 +278,11 @@ def _pick(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
-def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -> CycleMetrics:
+def metrics_of(cycle: Cycle, config: MetricsConfig | None, seconds: float) -> CycleMetrics:
     """The metrics of a cycle: the tracked metrics of `config`, and always failures and skipped substages.
 
-    Call it when Reflect has ended, wherever in it capture-metrics is. Anomalies are counted in
-    `derivedData.analysis`; an alert counts if its action succeeded and it is not queued.
+    Call it when Reflect has ended, wherever in it capture-metrics is; the cycle took `seconds`. Anomalies are
+    counted in `derivedData.analysis`; an alert counts if its action succeeded and it is not queued.
     """
     flags = config or MetricsConfig()
     derived = cycle.state.derived_data
@@ -293,9 +293,8 @@ def metrics_of(cycle: Cycle, config: MetricsConfig | None, ended_at: datetime) -
         if (outcome.get("type"), outcome.get("status")) == ("alert", "succeeded")
         and as_object(outcome.get("result")).get(QUEUED) is not True
     ]
-    elapsed = (ended_at - cycle.started_at).total_seconds() * 1000
     return CycleMetrics(
-        duration_ms=max(0.0, elapsed) if flags.track_cycle_duration else None,
+        duration_ms=round(seconds * 1000, 3) if flags.track_cycle_duration else None,
         tokens=cycle.usage.total_tokens if flags.track_llm_tokens else None,
         cost_usd=cycle.usage.cost_usd if flags.track_cost else None,
         anomalies=len(anomalies) if flags.track_anomaly_count else None,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
-from redraft._clock import is_future
+from redraft._clock import is_future, uptime
 from redraft._texts import short_repr
 from redraft.cycles.mail import POLL_SECONDS, mail_signals, wait_for_mail
 from redraft.cycles.spec import (
@@ -24,7 +23,7 @@ from redraft.errors import ConfigError, MissingExtraError
 RETRIGGER_AFTER = 60.0
 """Seconds after which a message starts another cycle if the previous one failed and did not take it."""
 MAX_WAIT = 30.0
-"""Seconds between two checks of the time of day, which may be changed."""
+"""Seconds between two checks of the clocks: the time of day may be set, and the machine may sleep."""
 
 NewestMessage: TypeAlias = Callable[[str | None], Awaitable[str | None]]
 """Returns the id of the newest message of a topic (None: any topic) that no cycle has taken yet."""
@@ -46,7 +45,7 @@ class Triggers:
     agent: str
     triggers: Sequence[Trigger]
     newest_message: NewestMessage
-    clock: Callable[[], float] = monotonic
+    clock: Callable[[], float] = uptime
     """A clock in seconds, for intervals."""
     now: Callable[[], datetime] = _utc_now
     """Returns the current time in UTC."""
@@ -98,8 +97,8 @@ class IntervalWatch:
         return True
 
     def seconds(self) -> float:
-        """Seconds until the next time."""
-        return self._next_time - self._clock()
+        """Seconds until the next time, or until the next check of the clock."""
+        return min(MAX_WAIT, self._next_time - self._clock())
 
 
 class CronWatch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast
 
 from redraft import _telemetry
+from redraft._clock import uptime
 from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
 from redraft._codec import recorded as recorded_value
 from redraft._hints import keyword_hints
@@ -631,7 +631,6 @@ DEATHS_TOGETHER = 2
 """After so many deaths of its workers in a row, without a new step, a run is suspect."""
 WRITES = 10
 """Attempts to write a record, with a readable store in between, before it counts as impossible to store."""
-_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 claim_under_way: ContextVar[Claim | None] = ContextVar("claim_under_way", default=None)
 """The claim of the worker that carries out the current run; None outside of a fleet."""
@@ -661,7 +660,7 @@ class Claim:
         self.is_poison: bool = record.data["is_poison"]
         self._valid_for = valid_for
         self._is_waiting = False
-        self._renewed = time.clock_gettime(_UPTIME)
+        self._renewed = uptime()
 
     @classmethod
     async def take(
@@ -708,11 +707,11 @@ class Claim:
 
     def renew(self) -> None:
         """Note that the queue has just confirmed the claim."""
-        self._renewed = time.clock_gettime(_UPTIME)
+        self._renewed = uptime()
 
     async def check(self) -> None:
         """Raise `ClaimLostError` before an effect if another worker has taken over meanwhile."""
-        if time.clock_gettime(_UPTIME) - self._renewed < self._valid_for:
+        if uptime() - self._renewed < self._valid_for:
             return
         record = await self._stored()
         if record is None or record.data["number"] != self.number:
