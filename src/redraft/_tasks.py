@@ -1,13 +1,14 @@
-"""End asyncio tasks: cancel them, and wait for them within bounds."""
+"""Asyncio tasks: cancel them, wait for them within bounds, and isolate those that may kill the process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, Generator, Iterable
 
 logger = logging.getLogger("redraft")
 """The logger of `redact.log`, which the kernel does not import. Names of tasks contain no secrets."""
@@ -37,3 +38,49 @@ async def end_tasks(
         waited = within + LAST_PATIENCE
         logger.warning("These tasks were cancelled %g s ago and go on: %s", waited, ", ".join(names))
     return left
+
+
+class Isolation:
+    """Lets jobs, or the steps of cycles, run together, and suspects of killing their process alone."""
+
+    def __init__(self) -> None:
+        self.suspects = 0
+        """The number of suspects that run, or wait until nothing else runs."""
+        self._together = 0
+        self._is_alone = False
+        self._changed = asyncio.Event()
+
+    @contextmanager
+    def _counted(self, *, alone: bool) -> Generator[None]:
+        self._together += not alone
+        self._is_alone = alone
+        try:
+            yield
+        finally:
+            self._together -= not alone
+            self._is_alone = False
+            self._changed.set()
+
+    @asynccontextmanager
+    async def together(self) -> AsyncGenerator[None]:
+        """Run a job with others, once no suspect runs."""
+        while self._is_alone:
+            await self._change()
+        with self._counted(alone=False):
+            yield
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Run a suspect, once nothing else runs."""
+        self.suspects += 1
+        try:
+            while self._is_alone or self._together:
+                await self._change()
+            with self._counted(alone=True):
+                yield
+        finally:
+            self.suspects -= 1
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()

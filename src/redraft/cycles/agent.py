@@ -502,7 +502,7 @@ class CycleAgent:
             record.started_at,
             CycleState(),
             runtime,
-            session.step(record),
+            session.step(record, {f"reason/{part.name}" for part in substages_of(self.spec, Authorize)}),
             memory=session.memory,
             waits_until=record.waits_until,
             previous_start=previous_start,
@@ -578,6 +578,8 @@ class CycleAgent:
             await _first_of(cycle, stop.requested)
             if not cycle.done():
                 logger.info("Stopping the agent %r after its current cycle.", self.name)
+                if self._sessions.current is not None:
+                    self._sessions.current.end_soon()
                 await _first_of(cycle, stop.urgent, grace)
             if cycle.done():
                 cycle.result()

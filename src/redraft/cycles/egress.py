@@ -28,6 +28,10 @@ class LimitError(RedraftError):
     """A limit of the agent's file forbids an effect now."""
 
 
+class PoisonError(RedraftError):
+    """A step has killed process after process, so it is not run again."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentEffect:
     """A side effect of an agent."""

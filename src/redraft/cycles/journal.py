@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from redraft._codec import from_record, to_record
 from redraft._steps import step_scope
+from redraft._tasks import Isolation
+from redraft.cycles.egress import PoisonError
 from redraft.cycles.records import CycleRecord
 from redraft.cycles.trace import calls_in, recorder
 from redraft.errors import LeaseError, StoreError
-from redraft.loop.journal import Journalled, StepData
+from redraft.loop.journal import DEATHS_TOGETHER, Journalled, StepData
+from redraft.redact.log import logger
 from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from redraft.cycles.write_behind import WriteBehind
     from redraft.protocols import Step
@@ -47,6 +52,10 @@ class CycleSteps:
     never began. Nothing is written before the end of the previous cycle, whose steps it replaces. Once
     another process runs the agent, no effect begins: `LeaseError`.
 
+    With the steps, it writes which step is at risk: the step under way, for whose sake the process may die.
+    `deaths` counts, by step, the processes that died in it; a process that is asked to end, or waits for a
+    person, puts no step at risk.
+
     A cycle waits for its journal, however slow the store is, except while `write_behind` has marked the store
     as away.
     """
@@ -60,8 +69,11 @@ class CycleSteps:
         self._begun = to_record(cycle)
         self._write_behind = write_behind
         self._steps: dict[str, StepData] = {}
-        self._stored = -1
-        """The number of written steps; -1: not even the start of the cycle is written."""
+        self._stored: tuple[int, str] | None = None
+        """The number of written steps, and the step at risk; None: this process has written nothing."""
+        self._resumes = self._is_ending = False
+        self._place = self._at_risk = ""
+        self._deaths: dict[str, int] = {}
         self._is_broken = self._is_previous_written = False
         self._write_lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,6 +88,7 @@ class CycleSteps:
 
     def journal(self, *, resumes: bool) -> Journalled:
         """The journal that writes here; `resumes` if an earlier process began the cycle."""
+        self._resumes = resumes
         if not resumes:
             self._write_soon()
         return Journalled(self._store, f"cycle-{self._id}", resumes=resumes, log=self)
@@ -83,6 +96,8 @@ class CycleSteps:
     async def ready(self, place: str, /) -> None:
         """Wait until the steps that must be written are. Raises `LeaseError` if the lease is lost."""
         if "/" not in place:
+            self._place = place
+            self._at_risk = "" if self.deaths >= DEATHS_TOGETHER or self._is_ending else place
             await self.settled()
         await self._write_behind.check_lease()
 
@@ -91,8 +106,28 @@ class CycleSteps:
         record = await self._store.get(JOURNAL, JOURNAL)
         if record is not None and record.data.get("cycle") == self._id:
             self._steps = dict(record.data["steps"])
-            self._stored = len(self._steps)
+            self._deaths = dict(record.data.get("deaths", {}))
+            if (place := record.data.get("at_risk")) and place not in self._steps:
+                self._deaths[place] = self._deaths.get(place, 0) + 1
         return dict(self._steps)
+
+    @property
+    def deaths(self) -> int:
+        """The number of processes that died in the step under way."""
+        return self._deaths.get(self._place, 0)
+
+    async def begin(self, *, is_harmless: bool) -> None:
+        """Put the step under way at risk, unless it `is_harmless`, before it is carried out."""
+        self._at_risk = "" if is_harmless or self._is_ending else self._place
+        if self._resumes:
+            await self.written()
+        elif self._stored != self._state:
+            self._write_soon()
+
+    def end(self) -> None:
+        """Put no more steps at risk, since the process is asked to end."""
+        self._is_ending, self._at_risk = True, ""
+        self._write()
 
     async def look_up(self, _place: str, /) -> StepData | None:
         """None: no other process runs this agent."""
@@ -150,12 +185,16 @@ class CycleSteps:
             if not self._is_previous_written:
                 await self._write_behind.flush()
                 self._is_previous_written = True
-            if len(self._steps) == self._stored or self._is_broken or self._write_behind.is_away:
+            if self._state == self._stored or self._is_broken or self._write_behind.is_away:
                 return
-            steps = dict(self._steps)
-            record = Record(JOURNAL, JOURNAL, {"cycle": self._id, "begun": self._begun, "steps": steps})
-            await self._write_behind.write_now([record], self._store)
-            self._stored = len(steps)
+            state, data = self._state, {"cycle": self._id, "begun": self._begun, "steps": dict(self._steps)}
+            data |= {"at_risk": self._at_risk, "deaths": dict(self._deaths)}
+            await self._write_behind.write_now([Record(JOURNAL, JOURNAL, data)], self._store)
+            self._stored = state
+
+    @property
+    def _state(self) -> tuple[int, str]:
+        return len(self._steps), self._at_risk
 
     def _ended(self, writing: asyncio.Task[Any]) -> None:
         self._writing.discard(writing)
@@ -172,11 +211,77 @@ class CycleSteps:
 
 def _is_repeatable(step: StepData) -> bool:
     """Whether a step may be repeated: it has no side effect and was fast."""
-    name: str = step["name"]
-    if name == "sense":
+    if step["name"] == "sense":
         return True
-    acts = name.count("/") > 1 or name.startswith("sense/")
-    return not acts and step["elapsed"] - step["began"] < QUICK
+    return not _acts(step["name"]) and step["elapsed"] - step["began"] < QUICK
+
+
+def _acts(name: str) -> bool:
+    return name.count("/") > 1 or name.startswith("sense/")
+
+
+_isolations: WeakKeyDictionary[asyncio.AbstractEventLoop, Isolation] = WeakKeyDictionary()
+"""The isolation of the steps of all agents, by event loop."""
+_problem: ContextVar[str | None] = ContextVar("problem", default=None)
+"""Within the step of a cycle: why its effect may not begin (empty: it may); None outside."""
+
+
+def check_step() -> None:
+    """Raise `PoisonError` before the effect of a step that has killed its processes."""
+    if problem := _problem.get():
+        raise PoisonError(problem)
+
+
+class IsolatedStep:
+    """The step of a cycle that keeps a step from killing process after process.
+
+    A step in which two processes died is run while no other agent of the process runs a step. If the process
+    dies again, the step fails with a `PoisonError`, and an effect where it begins (`check_step`). The steps
+    named in `waits` only wait for a person.
+    """
+
+    def __init__(self, step: Step, steps: CycleSteps | None, agent: str, waits: Collection[str]) -> None:
+        self.__wrapped__ = step
+        self._steps = steps
+        self._agent = agent
+        self._waits = waits
+        self._name = ""
+
+    async def __call__(
+        self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Replay a step, or carry it out: with the other steps of this process, alone, or no more."""
+        self._name = name
+        return await self.__wrapped__(name, returns, self._isolated, fn, *args, **kwargs)
+
+    async def _isolated(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        deaths = 0 if self._steps is None else self._steps.deaths
+        is_inside, problem = _problem.get() is not None, ""
+        if deaths > DEATHS_TOGETHER:
+            problem = (
+                f"{deaths} processes in a row died in {self._name!r}, the last one while it ran nothing "
+                "else, so it is not run again."
+            )
+        outside = _problem.set(problem)
+        try:
+            if problem and not _acts(self._name):
+                check_step()
+            if problem or is_inside or self._name in self._waits:
+                return await self._begun(fn, *args, **kwargs)
+            is_suspect = deaths == DEATHS_TOGETHER
+            if is_suspect:
+                warning = "The agent %r runs %r by itself: its process died %d times."
+                logger.warning(warning, self._agent, self._name, deaths)
+            isolation = _isolations.setdefault(asyncio.get_running_loop(), Isolation())
+            async with isolation.alone() if is_suspect else isolation.together():
+                return await self._begun(fn, *args, **kwargs)
+        finally:
+            _problem.reset(outside)
+
+    async def _begun(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._steps is not None:
+            await self._steps.begin(is_harmless=bool(_problem.get()) or self._name in self._waits)
+        return await fn(*args, **kwargs)
 
 
 def step_without_journal(write_behind: WriteBehind, calls: list[StepData]) -> Step:

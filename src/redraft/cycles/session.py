@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from redraft.cycles.bus import AgentBus, Peers
 from redraft.cycles.egress import EGRESS, Egress
-from redraft.cycles.journal import CycleSteps, journalled_cycle, step_without_journal
+from redraft.cycles.journal import (
+    CycleSteps,
+    IsolatedStep,
+    check_step,
+    journalled_cycle,
+    step_without_journal,
+)
 from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
 from redraft.cycles.memory import Memory, differences
 from redraft.cycles.notices import FAILURES, Failures
@@ -36,7 +42,7 @@ from redraft.stores.base import Record
 from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
@@ -229,14 +235,24 @@ class Session:
             except StoreError as error:
                 logger.info("The card of the agent %r can't be stored yet: %s", self.location.agent, error)
 
-    def step(self, record: CycleRecord) -> Step:
-        """The step for the effects of a cycle, with a journal if the store outlives the process."""
+    def step(self, record: CycleRecord, waits: Collection[str]) -> Step:
+        """The step for the effects of a cycle, with a journal if the store outlives the process.
+
+        `waits` are the names of the steps that wait for a person.
+        """
         self._current = record
         if not self.location.is_durable or self.write_behind.is_away:
             self._steps, self._calls = None, []
-            return step_without_journal(self.write_behind, self._calls)
-        self._steps = CycleSteps(self.location.store, record, self.write_behind)
-        return self._steps.journal(resumes=self.unfinished is not None)
+            step = step_without_journal(self.write_behind, self._calls)
+        else:
+            self._steps = CycleSteps(self.location.store, record, self.write_behind)
+            step = self._steps.journal(resumes=self.unfinished is not None)
+        return IsolatedStep(step, self._steps, self.location.agent, waits)
+
+    def end_soon(self) -> None:
+        """Blame no step if the process dies, since it is asked to end."""
+        if self._steps is not None:
+            self._steps.end()
 
     async def steps_written(self) -> None:
         """Wait until every step that must not be repeated is written."""
@@ -244,7 +260,8 @@ class Session:
             await self._steps.settled()
 
     async def _ready_for_effect(self) -> None:
-        """Write all finished steps, from which the effect follows. Raises `LeaseError`."""
+        """Write all finished steps, from which the effect follows. Raises `LeaseError`, `PoisonError`."""
+        check_step()
         if self._steps is not None:
             await self._steps.written()
         await self.write_behind.check_lease()
@@ -292,6 +309,7 @@ class Session:
             await self.give_up(record)
             return
         if self._steps is not None:
+            self._steps.end()
             await self._steps.written()
         self.unfinished, self._current = record, None
         await self.note(record)

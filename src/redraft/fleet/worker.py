@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic, time
@@ -16,7 +16,7 @@ from redraft import _telemetry
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
-from redraft._tasks import PATIENCE, end_tasks
+from redraft._tasks import PATIENCE, Isolation, end_tasks
 from redraft._telemetry import count, traced
 from redraft._validation import check_count, is_number, named_error
 from redraft.errors import (
@@ -37,7 +37,7 @@ from redraft.redact.log import logger
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from redraft.fleet.fleet import Fleet
     from redraft.fleet.gate import SharedSpending
@@ -92,52 +92,6 @@ class _Running:
             self.task.cancel()
 
 
-class _Isolation:
-    """Lets jobs run together, and suspects alone."""
-
-    def __init__(self) -> None:
-        self.suspects = 0
-        """The number of suspects that run, or wait until nothing else runs."""
-        self._together = 0
-        self._is_alone = False
-        self._changed = asyncio.Event()
-
-    @contextmanager
-    def _counted(self, *, alone: bool) -> Generator[None]:
-        self._together += not alone
-        self._is_alone = alone
-        try:
-            yield
-        finally:
-            self._together -= not alone
-            self._is_alone = False
-            self._changed.set()
-
-    @asynccontextmanager
-    async def together(self) -> AsyncGenerator[None]:
-        """Run a job with others, once no suspect runs."""
-        while self._is_alone:
-            await self._change()
-        with self._counted(alone=False):
-            yield
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncGenerator[None]:
-        """Run a suspect, once nothing else runs."""
-        self.suspects += 1
-        try:
-            while self._is_alone or self._together:
-                await self._change()
-            with self._counted(alone=True):
-                yield
-        finally:
-            self.suspects -= 1
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-
 @keyword_hints()
 class FleetWorker:
     """Runs the jobs of a fleet, at most `concurrency` in parallel, until `stop` is called.
@@ -185,7 +139,7 @@ class FleetWorker:
         self._any_version = any_version
         self._queue = fleet.queue
         self._running: dict[str, _Running] = {}
-        self._isolation = _Isolation()
+        self._isolation = Isolation()
         self._stop = StopRequest()
         self._freed = asyncio.Event()
         self._has_begun = False
