@@ -1,6 +1,7 @@
 """The daily budget of a fleet: how calls reserve and settle, and what becomes of runs when it is spent."""
 
 import asyncio
+import re
 import struct
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,8 @@ from redraft.fleet.gate import (
 )
 from redraft.fleet.overview import FleetOverview, spending_document
 from redraft.loop.budget import Budget, StepBudget, Tally
+from redraft.loop.record import RUN, RunRecord
+from redraft.loop.runs import Runs
 from redraft.protocols import ChatReply
 from redraft.stores.postgres import PostgresStore
 from redraft.types import TokenUsage
@@ -345,6 +348,20 @@ def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
         assert overview.spending.is_reached
         assert overview.document()["spending"]["is_reached"]
         assert {(await handle.job()).state for handle in handles} <= {"queued", "finished"}
+        waiting = await Runs(store).find(status="waiting")
+        assert waiting
+        assert not await Runs(store).find(status="cancelled")
+        for record in waiting:
+            why = (await Runs(store).stored(record.run_id)).why
+            assert why.headline == "the run goes on later"
+            assert re.match(
+                r"The daily budget of \$0.6500 is spent; the run goes on from \d{4}-\d\d-", why.detail
+            )
+        unwanted = await fleet().submit(clerk, "Write in vain.")
+        record = from_record(RunRecord, (await store.get(RUN, waiting[0].run_id)).data)
+        await store.put(replace(record, run_id=unwanted.run_id).stored())
+        assert (await unwanted.cancel()).state == "cancelled"
+        assert [run.run_id for run in await Runs(store).find(status="cancelled")] == [unwanted.run_id]
         for _ in range(2):  # two more days
             record = await store.get(SPENDING, KEY)
             record.data["day"] = "2020-01-01"

@@ -14,7 +14,7 @@ from rich.text import Text
 from redraft._codec import to_json
 from redraft._texts import ago, as_text, clipped, counted
 from redraft.errors import ConfigError
-from redraft.fleet.fleet import load_fleet, project_queue
+from redraft.fleet.fleet import cancel_job, load_fleet, project_queue
 from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.fleet.queue import FleetJob
 from redraft.redact.redactor import withheld
@@ -149,7 +149,8 @@ async def cancel(run_id: JobId, as_json: options.Json = False) -> None:
     Finished steps stay stored.
     """
     async with _queue() as queue:
-        _print_job(run_id, await queue.cancel(run_id), as_json=as_json)
+        job = await cancel_job(queue, required_project_store("jobs"), run_id)
+        _print_job(run_id, job, as_json=as_json)
 
 
 fleet = command_group(default="show", help="Show workers and jobs, and retry jobs that failed.")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redraft._codec import fingerprint
+from redraft._codec import fingerprint, from_record
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
@@ -30,9 +30,11 @@ from redraft.fleet.queue import (
 )
 from redraft.fleet.schedule import Schedule
 from redraft.loop.journal import STEP, check_run_id, new_run_id
+from redraft.loop.record import RUN, RunRecord
 from redraft.settings import load_settings
 from redraft.stores.base import FencedStore, Record, Store, intact, json_text
 from redraft.stores.location import project_place, required_project_store
+from redraft.workflow.history import WORKFLOW, WorkflowRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -265,13 +267,26 @@ class JobHandle:
 
     async def cancel(self) -> FleetJob:
         """Cancel the job. Finished steps stay stored; an ended job does not change."""
-        job = await self.fleet.queue.cancel(self.run_id)
+        job = await cancel_job(self.fleet.queue, self.fleet.store, self.run_id)
         return job or await self.job()
 
     async def retry(self) -> FleetJob:
         """Requeue a failed, poisoned or cancelled job; it continues after its last step."""
         job = await self.fleet.queue.retry(self.run_id)
         return job or await self.job()
+
+
+async def cancel_job(queue: Queue, store: Store, run_id: str) -> FleetJob | None:
+    """Cancel a job, and its run if that waits to go on; None if there is no such job."""
+    job = await queue.cancel(run_id)
+    if job is not None and job.state == "cancelled":
+        for kind, record_type in ((RUN, RunRecord), (WORKFLOW, WorkflowRecord)):
+            stored = await store.get(kind, run_id)
+            if stored is not None and stored.data["status"] == "waiting" and stored.data.get("error"):
+                record = from_record(record_type, stored.data)
+                record.status, record.error = "cancelled", ""
+                await store.put(record.stored())
+    return job
 
 
 def _event_of(run_id: str, record: Record) -> Event:

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from redraft.errors import ConfigError
-from redraft.fleet.fleet import queue_for
+from redraft.fleet.fleet import cancel_job, queue_for
 from redraft.fleet.overview import FleetOverview, limit_document
 from redraft.web.page import Change, NotFoundError, Page, Slice
 
@@ -52,7 +52,7 @@ async def _fingerprint(request: PageRequest) -> str:
 
 async def _cancel(form: Form) -> str:
     run_id = form.path["run_id"]
-    job = await form.project.shared(_queue).cancel(run_id)
+    job = await cancel_job(form.project.shared(_queue), form.project.store, run_id)
     if job is None:
         raise NotFoundError(f"There is no job {run_id!r}.")
     return f"{run_id} is {'being cancelled' if job.is_cancelling else job.state}."

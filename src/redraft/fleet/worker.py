@@ -49,6 +49,7 @@ POISONED = (
     "Its worker died {} times in a row without a new step in the journal of the run, the last time while it "
     "ran nothing else."
 )
+STOPPED = "Its worker was stopped; the run goes on when another worker claims it."
 STORE_TRIES = 20
 """The most retries of a job after errors of the store."""
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
@@ -85,8 +86,13 @@ class _Running:
     """Whether the end of the job is being reported."""
     cancelled_at: float = -PATIENCE
 
-    def cancel(self) -> None:
-        """Cancel the job, unless its end is being reported; again only if it had time to clean up."""
+    def cancel(self, pause: str = "") -> None:
+        """Cancel the job, unless its end is being reported; again only if it had time to clean up.
+
+        `pause` says when a job that is handed back goes on.
+        """
+        if self.claim is not None:
+            self.claim.pause = pause
         if not self.is_ending and monotonic() - self.cancelled_at >= PATIENCE:
             self.cancelled_at = monotonic()
             self.task.cancel()
@@ -303,7 +309,7 @@ class FleetWorker:
         await _first_of(asyncio.wait(tasks), self._stop.requested.wait())
         await _first_of(asyncio.wait(tasks), self._stop.urgent.wait(), asyncio.sleep(self._grace))
         for running in self._running.values():
-            running.cancel()
+            running.cancel(STOPPED)
         await asyncio.wait(tasks, timeout=HAND_BACK_WAIT)
         self._stop.urgent.set()  # other workers pick up the jobs that are not handed back by now
         await end_tasks(tasks)
@@ -511,17 +517,14 @@ class FleetWorker:
     def _hand_back_stuck(self, spending: SharedSpending) -> None:
         """Hand back the runs that wait for money, once their last replies are recorded."""
         was_spent, self._was_spent = self._was_spent, self._is_spent
+        next_day = f"{spending.budget.next_day(self._clock()):%Y-%m-%d %H:%M %Z}"
+        spent = f"The daily budget of {render_usd(spending.budget.usd)} is spent"
         if self._is_spent and not was_spent:
-            next_day = spending.budget.next_day(self._clock())
-            logger.warning(
-                "The daily budget of %s is spent; runs wait until %s.",
-                render_usd(spending.budget.usd),
-                next_day.strftime("%Y-%m-%d %H:%M %Z"),
-            )
+            logger.warning("%s; runs wait until %s.", spent, next_day)
         stuck = spending.stuck()
         for run_id in stuck & self._stuck:  # stuck since the last heartbeat, so the journal has all replies
             if running := self._running.get(run_id):
-                running.cancel()
+                running.cancel(f"{spent}; the run goes on from {next_day}.")
         self._stuck = stuck
 
     async def _submit_due(self) -> None:

@@ -82,6 +82,10 @@ class StoredRecord(Protocol):
         """The record in its stored form."""
         ...
 
+    def wait(self, why: str, /) -> None:
+        """Note that the run goes on later, and why."""
+        ...
+
     def check_same(self, stored: Record, before: Self, /) -> None:
         """Raise `ChangedRunError` if the stored record belongs to another run."""
         ...
@@ -207,7 +211,10 @@ class Journalled:
         try:
             result = await work
         except BaseException as error:
-            if record.status == "running":
+            claim = claim_under_way.get()
+            if claim is not None and claim.pause and isinstance(error, asyncio.CancelledError):
+                record.wait(claim.pause)
+            elif record.status == "running":
                 record.status = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
                 record.error = named_error(error)
             await self._end(record)
@@ -658,6 +665,8 @@ class Claim:
         self.number: int = record.data["number"]
         self.deaths: int = record.data["deaths"]
         self.is_poison: bool = record.data["is_poison"]
+        self.pause = ""
+        """Why the worker hands the run back, and when it goes on; empty if it does not."""
         self._valid_for = valid_for
         self._is_waiting = False
         self._renewed = uptime()

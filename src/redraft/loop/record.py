@@ -260,8 +260,8 @@ class RunRecord:
     started_at: datetime
     process: Process
     status: Status = "running"
-    """`running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`. A `damaged`
-    record has only its `error`, which says what to do."""
+    """`running` until the run ends: `finished` by a rule, `failed` by an error, or `cancelled`. The `error`
+    of a `waiting` run says when it goes on; a `damaged` record has only its `error`, what to do about it."""
     parent: str = ""
     """The id of the run inside which this run took place."""
     draft: Output = None
@@ -514,6 +514,10 @@ class RunRecord:
         self.advice = result.advice
         self.reflections = result.reflections
         self.error = "" if result.error is None else named_error(result.error)
+
+    def wait(self, why: str, /) -> None:
+        """Note that the run goes on later, and why."""
+        self.status, self.stop, self.error = "waiting", None, why
 
     def end_without_version(self, stop: Stop, tally: Tally) -> None:
         """Fill in the end of a run whose budget was spent before its first version, with its usage."""

@@ -80,6 +80,7 @@ STATE_HEADLINES = {
     "running": "it is still running",
     "killed": "its process ended before the run did",
     "unknown": "it is not known whether its process is still running",
+    "waiting": "the run goes on later",
     "failed": "a step failed for good",
     "cancelled": "the run was cancelled",
 }
@@ -290,7 +291,7 @@ class Runs:
         with reading(record):
             for criterion in run.options.get("criteria", ()):
                 _check_criterion(criterion)
-        if run.status == "running" or (run.status in ("failed", "cancelled") and not run.versions):
+        if run.status == "running" or (run.status in ("waiting", "failed", "cancelled") and not run.versions):
             add_versions_so_far(run, await self.steps(run.run_id))
         return run
 
@@ -440,6 +441,8 @@ class StoredRun:
             after = f" after version {versions[-1].iteration}" if versions else ""
             numbers = {"step": failed[-1].name if failed else None, "error": record.error}
             return f"{at}{after}: {record.error}", numbers
+        if record.status == "waiting":
+            return record.error, {"versions": len(versions)}
         if record.status == "cancelled":
             after = f"after version {versions[-1].iteration}" if versions else "before its first version"
             return f"It was cancelled {after}.", {"versions": len(versions)}

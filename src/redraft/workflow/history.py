@@ -95,6 +95,10 @@ class WorkflowRecord:
             self.reason = result.stop.reason.value
         self.usage, self.execution_time = result.usage, result.execution_time
 
+    def wait(self, why: str, /) -> None:
+        """Note that the workflow goes on later, and why."""
+        self.status, self.error = "waiting", why
+
     def result(self) -> WorkflowResult:
         """The result of a workflow that has finished, or that a spent budget has stopped."""
         return WorkflowResult(
@@ -509,6 +513,8 @@ class WorkflowHistory:
             what = f"The node {failed!r} failed" if failed else "The error came"
             detail = f"{what} {after}: {record.error}"
             numbers |= {"node": failed or None, "error": record.error}
+        elif state == "waiting" and record.error:
+            detail = record.error
         elif state == "waiting":
             headline = "it waits for a person" if self.waiting else "it waits to be resumed"
             lines = [
