@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from threading import current_thread
 
 import pytest
@@ -925,3 +927,39 @@ def test_an_outage_is_logged_once_and_no_worker_is_declared_dead_after_it(monkey
         return [record.getMessage().split(";")[0] for record in caplog.records]
 
     assert asyncio.run(main()) == ["The queue can't be reached", "The queue can be reached again."]
+
+
+@pytest.mark.parametrize(("queue_jumps", "sleeps"), [(3_600, 0), (-3_600, 0), (3_600, 3_600)])
+def test_a_clock_that_is_set_and_a_machine_that_slept_make_no_worker_dead(queue_jumps, sleeps, monkeypatch):
+    """Heartbeats from before seem old, or to come from the future, until each worker has sent another."""
+    queue_time, up, reaped = [1_795_435_200.0], [1_000.0], []
+    monkeypatch.setattr("redraft.fleet.worker.uptime", lambda: up[0])
+
+    class Clocked(StoreQueue):
+        async def heartbeat(self):
+            now = datetime.fromtimestamp(queue_time[0], UTC)
+            return replace(await super().heartbeat(), now=now)
+
+        async def reap(self, silent):
+            reaped.append(up[0])
+            return []
+
+    async def main():
+        store = MemoryStore()
+        fleet = Fleet([writer(store, three_words)], store=store, queue=Clocked(store), pick_up_after=6)
+        worker = FleetWorker(fleet)
+        await worker._begin_beating()
+        for beat in range(12):
+            if beat == 3:
+                queue_time[0] += queue_jumps
+                up[0] += sleeps
+            up[0] += 1.5
+            queue_time[0] += 1.5
+            await worker._pulse()
+            assert worker._clock() == pytest.approx(queue_time[0])
+        await fleet.queue.leave()
+
+    asyncio.run(main())
+    assert [time - sleeps * (time > 2_000) for time in reaped] == [
+        1_001.5, 1_003.0, 1_004.5, *(1_012 + 1.5 * beat for beat in range(5))
+    ]  # fmt: skip

@@ -8,11 +8,11 @@ import socket
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from redraft import _telemetry
+from redraft._clock import uptime
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
@@ -76,7 +76,7 @@ class _Running:
 
     job: FleetJob
     task: asyncio.Task[None]
-    claimed_at: float = field(default_factory=monotonic)
+    claimed_at: float = field(default_factory=uptime)
     claim: Claim | None = None
     is_cancelled: bool = False
     """Whether the queue has asked to cancel the job."""
@@ -93,8 +93,8 @@ class _Running:
         """
         if self.claim is not None:
             self.claim.pause = pause
-        if not self.is_ending and monotonic() - self.cancelled_at >= PATIENCE:
-            self.cancelled_at = monotonic()
+        if not self.is_ending and uptime() - self.cancelled_at >= PATIENCE:
+            self.cancelled_at = uptime()
             self.task.cancel()
 
 
@@ -156,7 +156,7 @@ class FleetWorker:
         self._unknown: dict[str, int] = {}
         self._clock_offset = 0.0
         self._retries_until = 0.0
-        """The end of the longest delay before a job is tried again, by the monotonic clock."""
+        """The end of the longest delay before a job is tried again, by `uptime`."""
         self._monitor = None if listen is None else _monitor(self, listen)
         self._gate = FleetGate(fleet.limits, fleet.budget, fleet.store, self.card.name, self._clock)
         self._stuck: frozenset[str] = frozenset()
@@ -225,7 +225,7 @@ class FleetWorker:
     async def _begin_beating(self) -> bool:
         """Register and send the first heartbeat, once the queue can be reached; False if stopped first."""
         for act in (self._queue.open, lambda: self._queue.register(self.card), self._beat):
-            self._heard_at = monotonic()
+            self._heard_at = uptime()
             while True:
                 if self._stop.requested.is_set():
                     return False
@@ -287,7 +287,7 @@ class FleetWorker:
             if job is not None:
                 self._begin(job)
                 begun += 1
-            elif until_idle and not self._running and monotonic() > self._retries_until:
+            elif until_idle and not self._running and uptime() > self._retries_until:
                 return
             else:
                 await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
@@ -362,7 +362,7 @@ class FleetWorker:
             running.job = replace(job, **counted)
             logger.warning("The job %s is tried again in %g s: %s", job.run_id, delay, outcome.error)
             count("redraft.retries", program=job.program)
-            self._retries_until = max(self._retries_until, monotonic() + delay + POLL)
+            self._retries_until = max(self._retries_until, uptime() + delay + POLL)
             await self._hand_back(running, delay=delay, error=outcome.error)
             return
         await self._report(running, "failed" if outcome.error else "finished", outcome.error, outcome.reason)
@@ -431,7 +431,7 @@ class FleetWorker:
             if await self._queue.finish(running.job, state, error):
                 program = running.job.program
                 count("redraft.ended_jobs", program=program, state=state, reason=reason)
-                count("redraft.run_seconds", monotonic() - running.claimed_at, program=program)
+                count("redraft.run_seconds", uptime() - running.claimed_at, program=program)
 
         await self._report_until_stored(running.job, finish)
 
@@ -464,7 +464,7 @@ class FleetWorker:
     async def _pulse(self) -> None:
         # Others are judged right after a heartbeat: a reaper that had to wait would misjudge them.
         await self._beat()
-        if not self._is_reachable or monotonic() - self._reached_since < self.fleet.pick_up_after:
+        if not self._is_reachable or uptime() - self._reached_since < self.fleet.pick_up_after:
             return  # during an outage, all workers were silent
         reaped = await self._queue.reap(self.fleet.pick_up_after)
         count("redraft.pickups", len(reaped))
@@ -473,13 +473,16 @@ class FleetWorker:
 
     async def _beat(self) -> None:
         """Send a heartbeat, and cancel the jobs that the queue reports as cancelled or lost."""
-        before, sent_at = dict(self._running), time()
+        before, sent_at = dict(self._running), uptime()
         heartbeat = await self._queue.heartbeat()
         self._reached()
-        if monotonic() - self._heard_at > self.fleet.pick_up_after / 2:  # calls may have waited for the queue
-            self._reached_since = monotonic()
-        self._heard_at = monotonic()
-        self._clock_offset = heartbeat.now.timestamp() - (sent_at + time()) / 2
+        now = uptime()
+        offset = heartbeat.now.timestamp() - (sent_at + now) / 2
+        # Calls may have waited for the queue, or its clock was set: other workers seem silent then.
+        changes = now - self._heard_at, abs(offset - (self._clock_offset or offset))
+        if max(changes) > self.fleet.pick_up_after / 2:
+            self._reached_since = now
+        self._heard_at, self._clock_offset = now, offset
         for run_id, running in before.items():
             if running.is_ending or running.task.done():
                 continue
@@ -545,11 +548,11 @@ class FleetWorker:
 
     def _clock(self) -> float:
         """The time of the queue, by its clock at the last heartbeat."""
-        return time() + self._clock_offset
+        return uptime() + self._clock_offset
 
     def _reached(self) -> None:
         if not self._is_reachable:
-            self._is_reachable, self._reached_since = True, monotonic()
+            self._is_reachable, self._reached_since = True, uptime()
             logger.warning("The queue can be reached again.")
 
     def _unreachable(self, error: StoreError) -> None:
