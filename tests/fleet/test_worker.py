@@ -27,11 +27,13 @@ from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.programs import JobOutcome
 from redraft.fleet.queue import WorkerCard
+from redraft.fleet.worker import STOPPED
 from redraft.loop import Retry
 from redraft.loop.journal import STEP, Claim, claim_under_way
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
 from redraft.types import ConvergenceReason
+from redraft.workflow.history import Workflows
 
 LONG = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
 PATTERN = ReflectionPattern(max_iterations=2, quality_criteria=[LONG])
@@ -963,3 +965,29 @@ def test_a_clock_that_is_set_and_a_machine_that_slept_make_no_worker_dead(queue_
     assert [time - sleeps * (time > 2_000) for time in reaped] == [
         1_001.5, 1_003.0, 1_004.5, *(1_012 + 1.5 * beat for beat in range(5))
     ]  # fmt: skip
+
+
+def test_a_run_and_a_workflow_that_a_stopped_worker_hands_back_are_waiting():
+    begun = []
+
+    async def hang(state):
+        begun.append(state)
+        await asyncio.sleep(60)
+
+    async def both():
+        return len(begun) == 2
+
+    async def main():
+        store = MemoryStore()
+        source = "name: slow\nnodes: [{name: hang, uses: hang}]"
+        workflow = Workflow.from_text(source, actions={"hang": hang}, keep=store)
+        clerk = writer(store, hang)
+        fleet = Fleet([clerk], workflows=[workflow], store=store)
+        handles = [await fleet.submit(clerk, "Write."), await fleet.submit("slow", {})]
+        async with working(fleet):
+            await until(both)
+        run, workflow = (handle.run_id for handle in handles)
+        whys = [(await Runs(store).stored(run)).why, (await Workflows(store).why(workflow)).why]
+        assert {(why.rule, why.detail) for why in whys} == {("waiting", STOPPED)}
+
+    asyncio.run(main())
