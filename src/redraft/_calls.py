@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
-from redraft._steps import call_gate, step_context, user_call
+from redraft._steps import call_gate, step_context, unexited, user_call
 from redraft._texts import copy_of, copy_of_evaluation, snapshot, without_addresses
 from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
@@ -258,8 +258,13 @@ def _copy_of_attempt(attempt: Attempt) -> Attempt:
 
 
 def awaited(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Make an async version of `fn`; a sync function runs in a thread."""
-    return fn if is_async(fn) else partial(_in_thread, fn)
+    """Make an async version of `fn` with the errors of `unexited`; a sync function runs in a thread."""
+    call = fn if is_async(fn) else partial(_in_thread, fn)
+
+    async def call_function(*args: Any, **kwargs: Any) -> Any:
+        return await unexited(call(*args, **kwargs), repr(fn))
+
+    return call_function
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
@@ -273,7 +278,8 @@ def is_async(fn: Callable[..., Any]) -> bool:
     )
 
 
-def _called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a user's function that is not async; `RuntimeError` replaces the errors that end an event loop."""
     try:
         return fn(*args, **kwargs)
     except (StopIteration, SystemExit) as error:
@@ -288,7 +294,7 @@ async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
         # what its reservation blocks, and a function that hangs would hold up the end of a fleet's worker.
         result = await in_daemon_thread(fn, *args, **kwargs)
     else:
-        result = await asyncio.to_thread(_called, fn, *args, **kwargs)
+        result = await asyncio.to_thread(called, fn, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result  # of a lambda around an async function
 
 
@@ -311,7 +317,7 @@ async def in_daemon_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
     def work() -> None:
         result, failure = None, None
         try:
-            result = context.run(_called, fn, *args, **kwargs)
+            result = context.run(called, fn, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 (raised again where the call is awaited)
             failure = error
         # If the loop has been closed, the caller has gone.

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import without_thoughts
-from redraft._validation import check_count, is_number, repr_of
+from redraft._validation import check_count, is_number, named_error, repr_of
 from redraft._verdicts import usage_of
 from redraft.errors import ConfigError, ModelError, UnfinishedError, unusable_reply
 from redraft.protocols import ChatReply, ModelRole, StreamingModel
@@ -69,18 +69,28 @@ step_context: ContextVar[StepContext] = ContextVar("step_context", default=NO_ST
 """The context of the step under way."""
 
 
-async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
-    """Await a call of a user's function; raises `RuntimeError` if it was cancelled, but not by its caller."""
+async def unexited(call: Awaitable[R], what: str) -> R:
+    """Await a call of a user's function; raises `RuntimeError` if it raised `SystemExit`.
+
+    That would end the event loop and everything in it. Parsers of arguments raise it.
+    """
     try:
         return await call
+    except SystemExit as error:
+        raise RuntimeError(f"{what} raised {named_error(error)}") from error
+
+
+async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
+    """Await a call of a user's function; raises what `unexited` does.
+
+    Raises `RuntimeError`, too, if it was cancelled, but not by its caller.
+    """
+    try:
+        return await unexited(call, what)
     except asyncio.CancelledError as error:
-        _raise_cancelled(error, what, caller)
-
-
-def _raise_cancelled(error: asyncio.CancelledError, what: str, caller: str) -> NoReturn:
-    if (task := asyncio.current_task()) is not None and task.cancelling():
-        raise error
-    raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
 
 
 async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R:
@@ -90,9 +100,7 @@ async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R
     then names no budget.
     """
     try:
-        return await call
-    except asyncio.CancelledError as error:
-        _raise_cancelled(error, what, caller)
+        return await uncancelled(call, what, caller)
     except UnfinishedError as error:
         budget = step_context.get().budget
         if error.reason is None or (budget is not None and budget.is_over):

@@ -1012,6 +1012,51 @@ def test_a_function_that_was_cancelled_has_failed(functions, reason, report):
     assert report in f"{result.summary()} {result.diagnostics}"
 
 
+async def leaves(*_):
+    raise SystemExit(3)  # as argparse does
+
+
+def leaves_at_once(*_):
+    raise SystemExit(3)
+
+
+async def leaves_step(name, returns, function, /, *args):
+    return await (leaves() if name == "evaluate" else function(*args))
+
+
+async def passes(text):
+    return True
+
+
+@pytest.mark.parametrize(
+    ("functions", "reason", "report"),
+    [
+        ({"revise": leaves}, "error", "leaves raised SystemExit: 3"),
+        ({"evaluate": leaves}, "error", "leaves raised SystemExit: 3"),
+        ({"criteria": [leaves, passes]}, "unjudged", "leaves raised SystemExit: 3"),
+        ({"criteria": ["It is clear."], "judge": leaves}, "error", "the model 'leaves' raised SystemExit: 3"),
+        ({"until": leaves_at_once}, "error", "SystemExit: 3"),
+        ({"step": leaves_step}, "error", "step raised SystemExit: 3"),
+        ({"pattern": ReflectionPattern(on_event=leaves_at_once)}, "semantic_stability", ""),
+        (
+            {"pattern": ReflectionPattern(callbacks=SimpleNamespace(on_generation=leaves))},
+            "semantic_stability",
+            "raised SystemExit: 3",
+        ),
+    ],
+)
+def test_a_function_that_exits_has_failed_and_ends_nothing_else(functions, reason, report):
+    async def main():
+        judges = {} if "criteria" in functions else {"evaluate": lambda output: (0.1, "no")}
+        other = asyncio.create_task(asyncio.sleep(0, "goes on"))
+        run = reflect("W.", **{"generate": lambda prompt: "one", **judges, **functions})
+        return await run, await other
+
+    result, other = asyncio.run(main())
+    assert (result.convergence_reason, other) == (reason, "goes on")
+    assert report in f"{result.summary()} {result.diagnostics}"
+
+
 @pytest.mark.parametrize("callback", ["on_generation", "on_revision"])
 def test_cancellation_in_a_callback_keeps_the_versions(callback):
     async def main():

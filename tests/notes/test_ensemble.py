@@ -447,11 +447,18 @@ def test_a_cancelled_run_cancels_its_tasks():
     assert ended == [1]
 
 
-def test_a_cancellation_inside_a_task_fails_only_that_task():
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (asyncio.CancelledError(), "handle was cancelled, and the run was not"),
+        (SystemExit(3), "handler.* raised SystemExit: 3"),
+    ],
+)
+def test_a_function_that_is_cancelled_or_exits_fails_only_its_task(error, message):
     async def handler(ctx):
-        raise asyncio.CancelledError
+        raise error
 
-    with pytest.raises(EnsembleError, match="handle was cancelled, and the run was not"):
+    with pytest.raises(EnsembleError, match=message):
         ensemble(Task("A", handler=handler)).run_sync()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft._calls import awaited, in_daemon_thread, parameters_by_name
+from redraft._calls import in_daemon_thread, is_async, parameters_by_name
 from redraft._codec import to_json
 from redraft._steps import uncancelled
 from redraft._texts import as_text, estimate_tokens
@@ -246,7 +246,7 @@ async def call_function(
 
 
 async def _call(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
-    if awaited(function) is function:
+    if is_async(function):
         return await function(**keywords)
     value = await in_daemon_thread(function, **keywords)
     return await value if inspect.isawaitable(value) else value  # a lambda around an async function

@@ -11,6 +11,7 @@ from os import fsync
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
+from redraft._calls import called
 from redraft._codec import describe_error, to_json
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular
@@ -225,7 +226,7 @@ def emitter(listener: Callable[[E], None] | None) -> Callable[[E], None]:
 
     def emit(event: E) -> None:
         try:
-            listener(_detached(event))
+            called(listener, _detached(event))
         except Exception:
             logger.exception("A listener failed on %s and was ignored.", type(event).__name__)
 

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from redraft import _telemetry
-from redraft._steps import Retry, direct, step_context, step_scope, uncancelled
+from redraft._steps import Retry, direct, step_context, step_scope, uncancelled, unexited
 from redraft._tokens import ROLES as WRITES
 from redraft._tokens import VersionText
 from redraft.errors import RedraftError
@@ -144,6 +144,8 @@ class Steps:
 
     def _recording(self, step: Step) -> Callable[..., Awaitable[Any]]:
         """Wrap a step to report to telemetry, and to store outputs as data."""
+        if step is not direct and step is not self.journal:
+            step = _contained(step)
         if self._output_type is not None and step is not direct:
             step = partial(self._output_type.recorded, step)
         if self._telemetry is not None:
@@ -167,6 +169,16 @@ class Steps:
         logger.info("%s failed and is tried again in %.1f s: %s", name, wait, error)
         self.emit(StepFailed(self.run_id, name, error, wait))
         return wait
+
+
+def _contained(step: Step) -> Step:
+    """A caller's step, whose `SystemExit` is an error of the run."""
+    carry_out = cast("Callable[..., Awaitable[Any]]", step)
+
+    async def contained(*args: Any, **kwargs: Any) -> Any:
+        return await unexited(carry_out(*args, **kwargs), "step")
+
+    return contained
 
 
 def _unrecorded(

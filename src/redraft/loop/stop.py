@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, cast, overload
 
+from redraft._calls import called
 from redraft._texts import as_text, compared, counted, has_no_criteria, listed, listed_names, scored, snapshot
 from redraft._validation import check_count, check_share
 from redraft._verdicts import plain_scalar
@@ -65,7 +66,7 @@ def _checked(rule: Stopper) -> Rule:
     """A rule whose answer is a `Stop` or None: a rule of Redraft as it is, a caller's own wrapped."""
     if getattr(getattr(rule, "func", rule), "__module__", "").startswith("redraft."):
         return cast("Rule", rule)
-    return lambda versions: stop_of(rule(_Copies(versions)), versions)
+    return lambda versions: stop_of(called(rule, _Copies(versions)), versions)
 
 
 class _Copies(Sequence[ReflectionVersion]):
