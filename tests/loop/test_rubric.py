@@ -332,6 +332,15 @@ def test_the_rubric_names_what_is_shown():
     assert rubric_of(criteria[5:7]) == ""
 
 
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [(40, "- Says 39."), (41, "- and 1 more requirement"), (52, "- and 12 more requirements")],
+)
+def test_the_rubric_counts_the_requirements_that_it_leaves_out(count, last):
+    heading, *lines = rubric_of(criteria_of([f"Says {number}." for number in range(count)])).splitlines()
+    assert (heading, lines[0], lines[39], lines[-1]) == (RUBRIC, "- Says 0.", "- Says 39.", last)
+
+
 def test_strengths_of_a_long_output_follow_its_issues():
     evaluation = ReflectionEvaluation(
         0.5,

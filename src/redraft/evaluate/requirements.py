@@ -11,7 +11,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._pointers import path_of
-from redraft._texts import limits_in_words, listed
+from redraft._texts import counted, limits_in_words, listed
 from redraft.evaluate.checks import function_of
 from redraft.evaluate.command import runs_program
 from redraft.evaluate.criteria import needs_model, required
@@ -64,9 +64,11 @@ def rubric_of(criteria: Iterable[QualityCriterion]) -> str:
 
 
 def rubric_text(requirements: Iterable[str], heading: str = RUBRIC) -> str:
-    """Render requirements as a list without duplicates; empty for none."""
+    """Render requirements as a list without duplicates, which counts those beyond `MOST_LINES`."""
     lines = [f"- {line}" for line in dict.fromkeys(requirements)]
-    return "\n".join([heading, *lines[:MOST_LINES]]) if lines else ""
+    if len(lines) > MOST_LINES:
+        lines[MOST_LINES:] = [f"- and {counted(len(lines) - MOST_LINES, 'more requirement')}"]
+    return "\n".join([heading, *lines]) if lines else ""
 
 
 def requirement_lines(criteria: Iterable[QualityCriterion]) -> Iterator[str]:
