@@ -6,6 +6,7 @@ import re
 import pytest
 
 from redraft.evaluate.regex_words import phrase_of
+from redraft.text.regex import compile_pattern
 
 QUOTED = "matches the regular expression `{}`"
 
@@ -23,7 +24,9 @@ WORDS = [
     (r"^https://", "", "https://a.org", 'begins with "https://"'),
     (r"\.py$", "", "a.py", 'ends with ".py"'),
     (r"^colou?r$", "", "color", 'is "colour" or "color"'),
-    (r"^.*thanks.*$", "", "many thanks", 'contains "thanks"'),
+    (r"^.*thanks.*$", "", "many thanks", 'is one line that contains "thanks"'),
+    (r"^.*thanks.*$", "s", "many\nthanks", 'contains "thanks"'),
+    (r"^.*thanks.*$", "m", "many\nthanks", 'contains "thanks"'),
     ("a b", "x", "ab", 'contains "ab"'),
     ("^- ", "m", "- a", 'has a line that begins with "- "'),
     (r"^\+.*\bprint\(", "m", "+ print(", 'has a line that begins with a plus sign, any text and "print("'),
@@ -196,6 +199,29 @@ OTHERS = [
 @pytest.mark.parametrize(("pattern", "flags", "text", "expected"), WORDS)
 def test_a_pattern_is_described_in_plain_words(pattern, flags, text, expected):
     assert phrase_of(pattern, flags).affirmed == expected.format(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words", "matching", "other"),
+    [
+        (r"^.*tea.*$", 'is one line that contains "tea"', "a tea b", "a\ntea"),
+        (r"\A.*tea.*\Z", 'is one line that contains "tea"', "a tea b", "tea\nb"),
+        (r"^tea.*$", 'is one line that begins with "tea"', "tea b", "tea\nb"),
+        (r"^.*tea$", 'is one line that ends with "tea"', "a tea", "a\ntea"),
+        (r"^.*tea", 'contains "tea" in its first line', "a tea\nb", "a\ntea"),
+        (r"tea.*$", 'contains "tea" in its last line', "a\ntea b", "tea\nb"),
+        (r"^tea.*milk$", 'consists of "tea", any text and "milk" on one line', "tea, milk", "tea\nmilk"),
+        (r"tea.*milk", 'contains "tea", any text and "milk" on one line', "a\ntea, milk", "tea\nmilk"),
+        (r"tea.*", 'contains "tea"', "a\ntea\nb", "a"),
+        (r".*tea$", 'ends with "tea"', "a\nb tea", "tea\nb"),
+        (r"^.*tea[\s\S]*$", 'contains "tea"', "a tea\nb", "a"),  # says less than it could
+    ],
+)
+def test_a_dot_does_not_match_a_line_break(pattern, words, matching, other):
+    assert phrase_of(pattern).affirmed == words
+    spans = compile_pattern(pattern).spans
+    assert spans(matching)
+    assert not spans(other)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,10 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
     words += reading.conditions
     if ignores_case and any(isinstance(piece, _Fixed) and piece.has_letters for piece in pieces):
         words += ANY_CASE
+    if reading.is_line:
+        yield Phrase("be", "is", f"one line that {verbs.third} {verbs.preposition}{words}")
+        return
+    words += reading.place
     if verbs != _WHOLE:
         if verbs in (_START, _END) and words.startswith(f"a {_OTHER_THAN}"):
             # Small models read "end with something other than X" and end the text with X.
@@ -348,6 +352,10 @@ class _Reading:
     conditions: str = ""
     """What else the text must contain, from lookaheads."""
     ignores_case: bool = False
+    place: str = ""
+    """The line of the text that has the pieces, such as ` on one line`, because `.` is no line break."""
+    is_line: bool = False
+    """Whether the text is a single line, for the same reason."""
 
     @property
     def is_fixed(self) -> bool:
@@ -368,18 +376,35 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     ignores_case = bool(flags & re.IGNORECASE)
     while starts and tree and (condition := _condition(*tree[0], ignores_case=ignores_case)):
         conditions, tree = [*conditions, condition], tree[1:]
+    has_no_breaks = not flags & re.DOTALL and not conditions and not _CROSSES_LINES.search(str(tree))
+    is_whole, place = starts and ends, ""
     if len(tree) > 1 and _is_free(tree[0]):
+        place = " in its first line" if starts and not _is_space(tree[0]) else ""
         starts, tree = starts and _is_space(tree[0]), tree[1:]
     if len(tree) > 1 and _is_free(tree[-1]):
+        place = " in its last line" if ends and not _is_space(tree[-1]) else place
         ends, tree = ends and _is_space(tree[-1]), tree[:-1]
     verbs = {(True, True): _WHOLE, (True, False): _START, (False, True): _END}.get((starts, ends), _ANYWHERE)
+    is_line = False
     if is_of_lines and (starts or ends):
-        verbs = verbs.of_a_line()
+        verbs, place = verbs.of_a_line(), ""
+    elif flags & re.MULTILINE or not has_no_breaks:
+        place = ""
+    elif place:
+        is_line = is_whole
+    elif len(tree) > 1 and re.search(r"REPEAT, \([^[]*\[\(ANY", str(tree)):
+        place = " on one line"
     texts = _expanded(tree)
     pieces = _pieces(tree) if texts is None else [_Fixed(tuple(texts))]
     also = f", among them {_in_order(conditions)}".replace(" followed by ", " and ") if conditions else ""
     merged = None if pieces is None else tuple(_merged(pieces))
-    return _Reading(merged, verbs, also, ignores_case)
+    return _Reading(merged, verbs, also, ignores_case, place, is_line)
+
+
+_CROSSES_LINES = re.compile(
+    r"LITERAL, 10\)|CATEGORY_SPACE|CATEGORY_NOT|NEGATE|NOT_LITERAL|RANGE, \((?:\d|10),"
+)
+"""Parts of a parsed pattern that may match a line break."""
 
 
 def _condition(op: Any, argument: Any, *, ignores_case: bool) -> str:
