@@ -34,14 +34,18 @@ from redraft._codec import (
     describe_error,
     failure_from_json,
     failure_to_json,
+    fingerprint,
     from_json,
     from_record,
+    plain_data,
     recorded,
     to_json,
     to_record,
     without_tags,
 )
+from redraft._texts import json_data
 from redraft.errors import (
+    ConfigError,
     ReflectionFailedError,
     RejectedOutputError,
     ScriptError,
@@ -97,6 +101,54 @@ def test_json_round_trip(value):
 )
 def test_to_json(value, expected):
     assert to_json(value) == expected
+
+
+class Letter(enum.Enum):
+    A = "a"
+
+
+class Keyed(BaseModel):
+    items: dict[Any, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedPart:
+    items: dict[Any, int]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ((1, "1"), "1"),
+        (("1", 1), "1"),
+        ((True, "true"), "true"),
+        ((None, "None"), "None"),
+        ((1.0, "1.0"), "1.0"),
+        ((Letter.A, "a"), "a"),
+        ((b"a", "a"), "a"),
+        ((date(2026, 1, 2), "2026-01-02"), "2026-01-02"),
+    ],
+)
+@pytest.mark.parametrize(
+    "outer", [dict, lambda items: [{"k": (items,)}], lambda items: Keyed(items=items), KeyedPart]
+)
+def test_keys_that_become_the_same_text_are_refused(keys, text, outer):
+    value = outer(dict.fromkeys(keys, 0))
+    why = re.escape(f"the keys {keys[0]!r} and {keys[1]!r} both become {text!r}")
+    with pytest.raises(ConfigError, match=f"^The value is not JSON data: {why}"):
+        plain_data(value, "The value")
+    with pytest.raises(ValueError, match=why):
+        json_data(value)
+    assert from_record(Any, to_record(value)) == value  # a record keeps both
+
+
+def test_keys_of_different_texts_become_plain_data():
+    assert plain_data({1: 2, "b": {None: 3, True: 4}}, "It") == {"1": 2, "b": {"None": 3, "true": 4}}
+
+
+def test_a_mapping_whose_keys_have_the_same_text_is_read_and_identified_as_a_whole():
+    assert to_json({"k": {1: 2, "1": 3}}) == {"k": "{1: 2, '1': 3}"}
+    assert fingerprint({1: 2, "1": 3}) != fingerprint({"1": 3})
 
 
 def test_version_from_json():

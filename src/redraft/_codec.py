@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from importlib import import_module
 from math import isfinite
+from operator import attrgetter
 from types import CodeType, NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -65,15 +66,45 @@ def to_json(value: Any) -> Any:
 def plain_data(value: Any, what: str) -> Any:
     """Copy a value as plain JSON data: models and data classes as objects, times in ISO 8601.
 
-    Raises `ConfigError`, whose message begins with `what`, for other values, NaN and infinities included.
+    Raises `ConfigError`, whose message begins with `what`, for other values, NaN and infinities included, and
+    for keys that become the same text.
     """
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 (records do not need it)
-
     try:
-        data = to_jsonable_python(value)
+        data = json_form(value)
         json.dumps(data, allow_nan=False)
     except ValueError as error:  # pydantic's own is one
         raise ConfigError(f"{what} is not JSON data: {error}") from error
+    return data
+
+
+def json_form(value: Any, **options: Any) -> Any:
+    """Convert a value to JSON data as pydantic does; raises `ValueError` for a value without a JSON form.
+
+    That includes a mapping with keys that become the same text, such as 1 and "1": one would be lost.
+    """
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 (records do not need it)
+
+    data = to_jsonable_python(value, **options)
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if (kind := part.__class__) in _PLAIN:
+            continue
+        if kind is dict or isinstance(part, Mapping):
+            items = cast("Mapping[Any, Any]", part)
+            if any(key.__class__ is not str for key in items):
+                keys: dict[str, Any] = {}
+                for key in items:
+                    [text] = to_jsonable_python({key: None}, **options)
+                    if text in keys:
+                        raise ValueError(f"the keys {keys[text]!r} and {key!r} both become {text!r}")
+                    keys[text] = key
+            pending += items.values()
+        elif isinstance(part, list | tuple | set | frozenset):
+            pending += cast("Iterable[Any]", part)
+        elif is_record(kind):
+            names = kind.model_fields if _is_model(kind) else map(_NAME, fields(part))
+            pending += [getattr(part, name, None) for name in names]
     return data
 
 
@@ -291,6 +322,7 @@ def _object_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
 
 
 _NEVER = object()
+_NAME = attrgetter("name")
 
 
 def _unchanged(value: T) -> T:
@@ -312,6 +344,8 @@ def _encode_mapping(mode: _Mode, mapping: Mapping[Any, Any]) -> Any:
         str(key): item if item.__class__ in _PLAIN else _encoder(item.__class__, mode)(item)
         for key, item in mapping.items()
     }
+    if len(items) < len(mapping) and not mode.is_record:  # keys such as 1 and "1"
+        return repr_of(mapping)
     return {TAG: "object", "value": items} if TAG in items and mode.is_record else items
 
 
@@ -754,7 +788,10 @@ def _plain(value: Any) -> Any:
         return value if not isinstance(value, float) else repr(value)
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value)
-        return {str(key): _plain(items[key]) for key in sorted(items, key=str)}
+        plain = {str(key): _plain(items[key]) for key in sorted(items, key=str)}
+        return (
+            plain if len(plain) == len(items) else [[repr(key), _plain(item)] for key, item in items.items()]
+        )
     if isinstance(value, list | tuple):
         return [_plain(item) for item in cast("list[Any]", value)]
     if isinstance(value, set | frozenset):

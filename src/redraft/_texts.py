@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
 
+from redraft._codec import json_form
 from redraft._validation import readable, repr_of
 from redraft.types import (
     Choice,
@@ -77,9 +78,7 @@ def json_data(output: Output) -> Any:
     """
     if (source := source_of(output)) is not None:
         return source
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 (texts do not need it)
-
-    return to_jsonable_python(output, by_alias=True)
+    return json_form(output, by_alias=True)
 
 
 def _json_or_text(value: object) -> Any:

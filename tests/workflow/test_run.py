@@ -343,7 +343,9 @@ def test_the_value_of_an_action_becomes_plain_data(value, plain):
     assert ran(text, {"x": value}, actions={"mine": making(value)}).state == {"x": plain, "o": plain}
 
 
-@pytest.mark.parametrize("value", [object(), [lambda: 1], {"a": int}, {"a": [math.nan]}, math.inf])
+@pytest.mark.parametrize(
+    "value", [object(), [lambda: 1], {"a": int}, {"a": [math.nan]}, math.inf, {1: 2, "1": 3}]
+)
 def test_values_that_are_not_json_never_reach_the_state(value):
     text = "- {name: n, uses: mine}"
     with pytest.raises(

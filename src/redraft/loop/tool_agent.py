@@ -48,7 +48,7 @@ from pydantic_ai.tools import DeferredToolRequests, Tool
 from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import to_jsonable_python
 
-from redraft._codec import to_json
+from redraft._codec import json_form, to_json
 from redraft._prompts import mistake_text
 from redraft._steps import (
     IMAGE_TOKENS,
@@ -745,7 +745,7 @@ def _copied(name: str, value: Any) -> Any:
     try:
         if isinstance(value, Iterator):
             raise TypeError("an iterator can be read only once")  # noqa: TRY301 (the same message)
-        data = to_jsonable_python(copy := copy_of(value), bytes_mode="base64")
+        data = json_form(copy := copy_of(value), bytes_mode="base64")
     except Exception as error:
         raise TypeError(
             f"The tool {name!r} returned {short_repr(value)}, which has no JSON form; expected a text, a "
