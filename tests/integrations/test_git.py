@@ -357,6 +357,29 @@ def test_before_the_first_commit_and_in_a_subfolder(tmp_path):
     assert tree.staged_diff().texts[""].count("+print(2)") == 1
 
 
+@pytest.mark.parametrize("damage", ["missing", "no object", "cut off"])
+def test_a_staged_file_whose_content_is_lost_hides_no_other(tree, damage):
+    names = ["a.py", "b.py", "c.py"]
+    for name in names:
+        write(tree, name, f"# {name}\n{AFTER}")
+    git(tree.folder, "add", *names)
+    blob = git(tree.folder, "rev-parse", ":b.py").strip()
+    path = tree.folder / ".git" / "objects" / blob[:2] / blob[2:]
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(b"junk" if damage == "no object" else content[:-5])
+    for changes in (tree.staged_files(), tree.staged_diff()):
+        text = "".join([*changes.texts, *changes.texts.values()])
+        lost = [name for name in names if f"# {name}" not in text]
+        assert lost == (names[1:] if damage == "cut off" else ["b.py"])  # git stops at such an object
+        assert [remark.split("'")[1] for remark in changes.remarks] == lost
+        assert (
+            f"can't be read, so it was not judged: git did not read its content, the blob {blob}"
+            in (changes.remarks[0])
+        )
+
+
 def test_deleted_files_are_shown(tree):
     write(tree, "gone.bin", bytes(range(256)))
     write(tree, "gone.py", AFTER)

@@ -307,8 +307,10 @@ class _Comparison:
             filtered = self.tree.run("cat-file", "--filters", f":./{name}")
             if filtered.returncode == 0:
                 return _check_size(filtered.stdout, name)
-        if name not in self._blobs:
+        if name not in self._index:
             raise FileNotFoundError(name)
+        if name not in self._blobs:
+            raise OSError(0, f"git did not read its content, the blob {self._index[name][2]}")
         return _check_size(self._blobs[name], name)
 
     def _exists(self, name: str) -> bool:
@@ -339,17 +341,23 @@ class _Comparison:
         return {name: (tag, mode, blob) for (tag, mode, blob, *_), name in parts}
 
     def _read_blobs(self) -> dict[str, bytes]:
-        """The staged bytes of all files, by name."""
+        """The staged bytes of the files, by name, without those that git did not read."""
         blobs: dict[str, bytes] = {}
         names = [name for name in self._index if not self._is_submodule(name)]
         ids = "".join(f"{self._index[name][2]}\n" for name in names).encode()
         output = self.tree.run("cat-file", "--batch", stdin=ids).stdout if names else b""
         start = 0
         for name in names:
-            end = output.index(b"\n", start)
-            size = int(output[start:end].rsplit(b" ", 1)[1])
-            blobs[name] = output[end + 1 : end + 1 + size]
-            start = end + size + 2
+            end = output.find(b"\n", start)
+            if end < 0:  # git has failed at an earlier file
+                break
+            header, start = output[start:end].split(b" "), end + 1
+            if header[1] != b"blob":  # it is `missing`
+                continue
+            size = int(header[2])
+            if start + size < len(output):
+                blobs[name] = output[start : start + size]
+            start += size + 1
         return blobs
 
     def _names_in_commit(self) -> set[str]:
