@@ -239,6 +239,42 @@ def test_json_of_the_judged_text_is_no_verdict(draft, quote, form):
         assert verdict_json_of(f"{quoted}\n\n{MINE}", draft) == json.loads(MINE)
 
 
+REASONED = (
+    '{"criteria": {"clarity": {"reason": "Says what a camper gains.", "score": 1.0}}, '
+    '"issues": [{"message": "It is too long.", "criterion": "clarity"}], "suggestions": [], "confidence": 1}'
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_own"),
+    [
+        (REASONED, False),
+        (REASONED.replace("1.0", "0.9"), False),
+        (REASONED.replace("1.0", "0.9").replace("1}", "0.75}"), False),
+        (REASONED.replace("1.0", "null"), False),
+        (REASONED.replace(": ", ":").replace("Says", "says").replace("1.0", "5"), False),
+        (REASONED.replace("Says what a camper gains.", "Says little."), True),
+        (REASONED.replace("It is too long.", "It is much too long."), True),
+        ('{"criteria": {"clarity": {"score": 0.9}}, "issues": [], "suggestions": [], "confidence": 1}', True),
+    ],
+)
+@pytest.mark.parametrize(
+    "draft", [REASONED, f"Fine.\n```json\n{json.dumps(json.loads(REASONED), indent=2)}\n```"]
+)
+def test_sentences_of_the_judged_text_with_other_numbers_are_no_verdict(changed, is_own, draft):
+    if is_own:
+        assert verdict_json_of(changed, draft) == json.loads(changed)
+    else:
+        with pytest.raises(OutputError, match="in the output that is judged"):
+            verdict_json_of(changed, draft)
+
+
+def test_numbers_alone_do_not_show_that_a_verdict_is_copied():
+    numbers = '{"criteria": {"clarity": {"score": 1.0}}, "issues": [{"criterion": "is short and clear"}]}'
+    changed = numbers.replace("1.0", "0.9")
+    assert verdict_json_of(changed, numbers) == json.loads(changed)
+
+
 @pytest.mark.parametrize(
     "text",
     [

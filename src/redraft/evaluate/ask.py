@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from redraft._steps import answer
 from redraft.errors import ModelError, RedraftError, is_unusable_reply, over_budget
 from redraft.protocols import ChatReply, ChatRequest, Message
-from redraft.text.replies import quotation_test, verdict_json_of
+from redraft.text.replies import copy_test, verdict_json_of
 from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
@@ -97,9 +97,10 @@ def verdict_of(reply: ChatReply, *judged: str) -> Any:
 
     Raises `OutputError` without one, as `verdict_json_of` does.
     """
-    if reply.parsed is None or quotation_test(judged)(json.dumps(reply.parsed, ensure_ascii=False)):
+    parsed = reply.parsed
+    if parsed is None or copy_test(judged)(parsed, json.dumps(parsed, ensure_ascii=False)):
         return verdict_json_of(reply.text, *judged)
-    return reply.parsed
+    return parsed
 
 
 # Parallel calls.

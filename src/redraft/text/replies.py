@@ -50,8 +50,8 @@ def verdict_json_of(text: str, *judged: str) -> Any:
 
     A judge may quote the judged text, which may contain a verdict in its own favour. So a value does not
     count in a block quote, in inline code or in quotation marks, nor if it is also in one of the judged
-    texts. Among the remaining values, fences take no precedence. No-break spaces count as spaces, and
-    zero-width spaces are ignored.
+    texts, if only with other numbers. Among the remaining values, fences take no precedence. No-break spaces
+    count as spaces, and zero-width spaces are ignored.
 
     Raises `OutputError` as `json_of` does, and if no value, or more than one, is the judge's own.
     """
@@ -107,8 +107,8 @@ def _find_own(text: str, judged: Sequence[str]) -> Any:
         if not values:
             hint = " outside quotations" if _OPENING.search(text) else ""
             raise OutputError(f"The reply holds no JSON{hint}: {shortened(text, 80)!r}.") from None
-    is_quoted = quotation_test(judged)
-    own = [value for value, source in values if not is_quoted(source)]
+    is_copied = copy_test(judged)
+    own = [value for value, source in values if not is_copied(value, source)]
     if not own:
         raise OutputError(QUOTED)
     return _only_value([value for value in own if _has_object(value)] or own)
@@ -150,6 +150,42 @@ def quotation_test(texts: Iterable[str]) -> Callable[[str], bool]:
         return pattern is not None and any(map(pattern.search, condensed))
 
     return is_quoted
+
+
+def copy_test(texts: Sequence[str]) -> Callable[[Any, str], bool]:
+    """Create a test for JSON values of a reply, with their sources, that are copied from one of the texts.
+
+    A value with sentences may differ in its numbers, booleans and nulls: its sentences still come from the
+    text. Without sentences, the keys alone do not show where a value comes from.
+    """
+    is_quoted = quotation_test(texts)
+
+    def is_copied(value: Any, source: str) -> bool:
+        if is_quoted(source):
+            return True
+        return _has_sentence(value) and any(
+            _without_numbers(source) in text for text in map(_without_numbers, texts)
+        )
+
+    return is_copied
+
+
+def _without_numbers(text: str) -> str:
+    return _LITERAL.sub("0", _condensed(text))
+
+
+_LITERAL = re.compile(r"(?<=[:,\[])(?:true|false|null|-?\d[\d.e+-]*)(?=[,\]}])")
+FEWEST_WORDS = 3
+"""The fewest words of a sentence; fewer may be the name of a criterion."""
+
+
+def _has_sentence(value: Any, key: str = "") -> bool:
+    """Whether a JSON value contains a sentence; names of criteria are none."""
+    if isinstance(value, dict):
+        return any(_has_sentence(item, key) for key, item in cast("dict[str, Any]", value).items())
+    if isinstance(value, list):
+        return any(_has_sentence(item, key) for item in cast("list[Any]", value))
+    return isinstance(value, str) and key != "criterion" and len(value.split()) >= FEWEST_WORDS
 
 
 def _condensed(text: str) -> str:
