@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from dataclasses import dataclass
 from datetime import date
@@ -601,7 +602,7 @@ class Booking(BaseModel):
     @field_validator("code")
     @classmethod
     def known(cls, code: str) -> str:
-        return {"x": "x"}[code]
+        return {"x": "x"}[code] if code != "exit" else sys.exit(code)
 
 
 @dataclass
@@ -621,6 +622,11 @@ class Range:
         (Booking, Booking(start=date(2026, 1, 2), people=2), None),
         (Booking, '{"start": "soon", "people": 2}', "/start: Input should be a valid date .*, got 'soon'"),
         (Booking, '{"start": "2026-01-02", "people": 2, "code": "y"}', "not a valid Booking: KeyError: 'y'"),
+        (
+            Booking,
+            {"start": "2026-01-02", "people": 2, "code": "exit"},
+            "not a valid Booking: SystemExit: exit",
+        ),
         (Booking, {"start": "2026-01-02"}, "/guests: Field required"),
         (Booking, {"people": 2}, "/start: Field required"),
         (Booking, Booking.model_construct(start="soon", guests=2), "/start: Input should be a valid date"),

@@ -163,7 +163,7 @@ def _problems_of_instance(
     """
     try:
         value = adapter.dump_python(output, mode="json", by_alias=True, round_trip=True, warnings=False)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise OutputError(f"{class_name} can't be written as JSON: {describe_error(error)}") from error
     _, issues = validated(adapter, value, class_name, criterion)
     if not issues or not hasattr(output, "model_fields_set"):
@@ -176,7 +176,7 @@ def _problems_of_instance(
     except ValidationError as error:
         rejected = {pointer(detail["loc"]) for detail in error.errors(include_url=False) if detail["loc"]}
         return value, tuple(issue for issue in issues if issue.path in rejected)
-    except Exception:  # noqa: BLE001 (a validator of the data as a whole)
+    except (Exception, SystemExit):  # noqa: BLE001 (a validator of the data as a whole)
         return value, ()
     return value, ()
 

@@ -90,7 +90,9 @@ class OutputType(Generic[OutputT]):
         if isinstance(value, str):
             return self.read(value)[0]
         if self.adapter is not None:
-            with suppress(Exception):  # JSON data may still fit; otherwise validating it gives the reason
+            with suppress(
+                Exception, SystemExit
+            ):  # JSON data may still fit; otherwise validating it gives the reason
                 output = self.adapter.validate_python(value)
                 self._remember(output, value)
                 return output

@@ -91,7 +91,7 @@ def validated(adapter: Any, value: Any, name: str, criterion: str) -> tuple[Any,
         return None, tuple(
             _issue(problem["msg"], problem["loc"], problem["input"], criterion) for problem in problems
         )
-    except Exception as error:  # noqa: BLE001 (a validator of the user's may raise anything)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (a validator of the user's may raise anything)
         return None, (Issue(f"It is not a valid {name}: {describe_error(error)}", criterion),)
 
 
