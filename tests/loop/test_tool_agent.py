@@ -244,6 +244,16 @@ async def cancelled(x: int) -> int:
     raise asyncio.CancelledError
 
 
+def leaving(x: int) -> int:
+    """Parse arguments."""
+    raise SystemExit(x)
+
+
+async def leaving_later(x: int) -> int:
+    """Parse arguments."""
+    raise SystemExit(x)
+
+
 @pytest.mark.parametrize(
     ("tool", "reported"),
     [
@@ -255,6 +265,8 @@ async def cancelled(x: int) -> int:
         (refusing, ANY),
         (delegating, "ModelHTTPError: status_code: 503, model_name: inner, body: None"),
         (cancelled, "RuntimeError: the tool 'cancelled' was cancelled, and the run was not"),
+        (leaving, "RuntimeError: the tool 'leaving' raised SystemExit: 1"),
+        (leaving_later, "RuntimeError: the tool 'leaving_later' raised SystemExit: 1"),
     ],
 )
 def test_a_tools_outcome_is_reported_to_the_model(tool, reported):
@@ -266,7 +278,7 @@ def test_a_tools_outcome_is_reported_to_the_model(tool, reported):
     assert answers(actor.requests[1]) == [reported]
 
 
-@pytest.mark.parametrize("value", [object(), (number for number in (1, 2)), map(str, [1])])
+@pytest.mark.parametrize("value", [object(), (number for number in (1, 2)), map(str, [1]), {1: 2, "1": 3}])
 def test_a_tool_must_return_something_with_a_json_form(value):
     def odd() -> object:
         """An odd thing."""
