@@ -221,6 +221,7 @@ ATTEMPTS = {
     "doubling table": ("local t = {} for i = 1, 60 do t = {t, t} end return t", (WRONG, LATE)),
     "nan": ("return 0 / 0", WRONG),
     "infinity": ("return {score = math.huge}", WRONG),
+    "two keys of the same text": ("return {[1] = 1, ['1'] = 2}", WRONG),
     "function": ("return print", WRONG),
     "coroutine as a result": ("return coroutine.create(print)", WRONG),
     "globals": ("return _G", WRONG),

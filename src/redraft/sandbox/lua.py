@@ -170,6 +170,9 @@ class _Tables:
         if kind == "array":
             raise NotJsonError("contains an array whose keys are not 1 to n")
         pairs, places = {_key(key): item for key, item in items}, self._places
+        if len(pairs) < len(keys):
+            twice = next(key for key in keys if _is_index(key) and str(key) in keys)
+            raise NotJsonError(f"has the keys {twice} and {str(twice)!r}, which are the same in JSON")
         return dict(sorted(pairs.items(), key=lambda pair: (places.get(pair[0], len(places)), pair[0])))
 
     def _count(self, value: Any) -> None:

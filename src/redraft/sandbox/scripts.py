@@ -31,7 +31,7 @@ from redraft.sandbox.answers import MAX_DEPTH, failure, out_of_memory, timed_out
 from redraft.sandbox.jail import PACKAGES, ProcessJail, bare_interpreter
 from redraft.sandbox.pool import DeadError, GarbledError, LateError, Pool
 from redraft.settings import cache_folder
-from redraft.text.json import is_too_deep
+from redraft.text.json import is_too_deep, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -301,7 +301,7 @@ def _value(title: str, answer: Answer) -> Any:
     """Decode the value of an answer, or raise its `SandboxError`."""
     if "value" in answer:
         try:
-            value = json.loads(answer["value"])
+            value = load_json(answer["value"], repeats_keys=False)  # {1: "a", "1": "b"} repeats a key
         except (ValueError, TypeError, RecursionError) as error:  # such as a number of too many digits
             raise ScriptError(f"The {title} script returned a value that is not JSON: {error}.") from error
         if len(answer["value"]) > MAX_DEPTH and is_too_deep(value):  # each level takes a bracket at least
