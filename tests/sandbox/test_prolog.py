@@ -141,6 +141,8 @@ ATTEMPTS = {
     "factorial": (goal("g(1, 1)") + "\ng(N, F) :- G is F * N, M is N + 1, g(M, G).", GIVES_UP),
     "sort bomb": (goal("numlist(1, 5000000, L), msort(L, _), fail"), GIVES_UP),
     "copy bomb": (goal("g(f(a))") + "\ng(T) :- copy_term(T-T, U), g(U).", GIVES_UP),
+    "a key twice": ("evaluate(json([score = 1, score = 0])).", WRONG),
+    "a key twice in a list": ("evaluate([[score = 1, score = 0]]).", WRONG),
     "cyclic term": ("evaluate(X) :- X = [X].", GIVES_UP),
     "cyclic comparison": (goal("X = f(X), Y = f(Y), X == Y, repeat, fail"), GIVES_UP),
     "deep list": (
