@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
@@ -86,11 +86,18 @@ async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
     Raises `RuntimeError`, too, if it was cancelled, but not by its caller.
     """
     try:
-        return await unexited(call, what)
-    except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise
-        raise RuntimeError(f"{what} was cancelled, and {caller} was not") from error
+        return await call
+    except (asyncio.CancelledError, SystemExit) as error:
+        _raise_ended(error, what, caller)
+
+
+def _raise_ended(error: asyncio.CancelledError | SystemExit, what: str, caller: str) -> NoReturn:
+    ended = f"was cancelled, and {caller} was not"
+    if isinstance(error, SystemExit):
+        ended = f"raised {named_error(error)}"
+    elif (task := asyncio.current_task()) is not None and task.cancelling():
+        raise error
+    raise RuntimeError(f"{what} {ended}") from error
 
 
 async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R:
@@ -100,7 +107,9 @@ async def user_call(call: Awaitable[R], what: str, caller: str = "the run") -> R
     then names no budget.
     """
     try:
-        return await uncancelled(call, what, caller)
+        return await call
+    except (asyncio.CancelledError, SystemExit) as error:
+        _raise_ended(error, what, caller)
     except UnfinishedError as error:
         budget = step_context.get().budget
         if error.reason is None or (budget is not None and budget.is_over):
