@@ -112,7 +112,7 @@ def test_two_threads_never_run_the_same_agent_in_parallel():
     assert agent.run_cycle_sync().number == 2
 
 
-@pytest.mark.parametrize("ended_by", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("ended_by", [asyncio.CancelledError, KeyboardInterrupt])
 @KEPT
 def test_a_cancelled_cycle_resumes_in_the_same_process(storage, ended_by):
     world, raised = World(), []
@@ -138,3 +138,15 @@ def test_a_cancelled_cycle_resumes_in_the_same_process(storage, ended_by):
         assert (result.number, world.levels, len(set(world.keys))) == (2, [1, 1], 2)
     assert run(_status_of("monitor")) == ("finished", result.number)
     assert [item["cycle"] for item in agent.memory.of("recentActions")] == [result.number] * 2
+
+
+def test_an_async_function_that_exits_fails_as_any_other():
+    world = World()
+
+    async def think():
+        raise SystemExit(3)
+
+    world.think = think
+    result = run(monitor(world).run_cycle())
+    assert result.status == "failed"
+    assert "raised SystemExit: 3" in result.error
