@@ -52,9 +52,9 @@ class CycleSteps:
     never began. Nothing is written before the end of the previous cycle, whose steps it replaces. Once
     another process runs the agent, no effect begins: `LeaseError`.
 
-    With the steps, it writes which step is at risk: the step under way, for whose sake the process may die.
-    `deaths` counts, by step, the processes that died in it; a process that is asked to end, or waits for a
-    person, puts no step at risk.
+    With the steps, it writes which step is at risk: the step under way, if it `may_kill` the process, since
+    it calls a function of the program. `deaths` counts, by step, the processes that died in it; a process
+    that is asked to end puts no step at risk.
 
     A cycle waits for its journal, however slow the store is, except while `write_behind` has marked the store
     as away.
@@ -71,6 +71,8 @@ class CycleSteps:
         self._steps: dict[str, StepData] = {}
         self._stored: tuple[int, str] | None = None
         """The number of written steps, and the step at risk; None: this process has written nothing."""
+        self.may_kill = False
+        """Whether the step that begins next calls a function of the program."""
         self._resumes = self._is_ending = False
         self._place = self._at_risk = ""
         self._deaths: dict[str, int] = {}
@@ -97,7 +99,8 @@ class CycleSteps:
         """Wait until the steps that must be written are. Raises `LeaseError` if the lease is lost."""
         if "/" not in place:
             self._place = place
-            self._at_risk = "" if self.deaths >= DEATHS_TOGETHER or self._is_ending else place
+            is_safe = not self.may_kill or self._is_ending or self.deaths >= DEATHS_TOGETHER
+            self._at_risk = "" if is_safe else place
             await self.settled()
         await self._write_behind.check_lease()
 
@@ -116,9 +119,9 @@ class CycleSteps:
         """The number of processes that died in the step under way."""
         return self._deaths.get(self._place, 0)
 
-    async def begin(self, *, is_harmless: bool) -> None:
-        """Put the step under way at risk, unless it `is_harmless`, before it is carried out."""
-        self._at_risk = "" if is_harmless or self._is_ending else self._place
+    async def begin(self) -> None:
+        """Put the step under way at risk, if it may kill the process, before it is carried out."""
+        self._at_risk = self._place if self.may_kill and not self._is_ending else ""
         if self._resumes:
             await self.written()
         elif self._stored != self._state:
@@ -235,23 +238,27 @@ def check_step() -> None:
 class IsolatedStep:
     """The step of a cycle that keeps a step from killing process after process.
 
-    A step in which two processes died is run while no other agent of the process runs a step. If the process
-    dies again, the step fails with a `PoisonError`, and an effect where it begins (`check_step`). The steps
-    named in `waits` only wait for a person.
+    Only the steps of `callers` can: the stages and substages that call functions of the program. A step in
+    which two processes died is run while no other agent of the process runs such a step. If the process dies
+    again, the step fails with a `PoisonError`, and an effect where it begins (`check_step`).
     """
 
-    def __init__(self, step: Step, steps: CycleSteps | None, agent: str, waits: Collection[str]) -> None:
+    def __init__(self, step: Step, steps: CycleSteps | None, agent: str, callers: Collection[str]) -> None:
         self.__wrapped__ = step
         self._steps = steps
         self._agent = agent
-        self._waits = waits
+        self._callers = callers
         self._name = ""
+        self._may_kill = False
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Replay a step, or carry it out: with the other steps of this process, alone, or no more."""
         self._name = name
+        self._may_kill = name in self._callers or "/".join(name.split("/")[:2]) in self._callers
+        if self._steps is not None:
+            self._steps.may_kill = self._may_kill
         return await self.__wrapped__(name, returns, self._isolated, fn, *args, **kwargs)
 
     async def _isolated(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -266,7 +273,7 @@ class IsolatedStep:
         try:
             if problem and not _acts(self._name):
                 check_step()
-            if problem or is_inside or self._name in self._waits:
+            if problem or is_inside or not self._may_kill:
                 return await self._begun(fn, *args, **kwargs)
             is_suspect = deaths == DEATHS_TOGETHER
             if is_suspect:
@@ -280,7 +287,8 @@ class IsolatedStep:
 
     async def _begun(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._steps is not None:
-            await self._steps.begin(is_harmless=bool(_problem.get()) or self._name in self._waits)
+            self._steps.may_kill = self._may_kill and not _problem.get()
+            await self._steps.begin()
         return await fn(*args, **kwargs)
 
 

@@ -235,10 +235,10 @@ class Session:
             except StoreError as error:
                 logger.info("The card of the agent %r can't be stored yet: %s", self.location.agent, error)
 
-    def step(self, record: CycleRecord, waits: Collection[str]) -> Step:
+    def step(self, record: CycleRecord, callers: Collection[str]) -> Step:
         """The step for the effects of a cycle, with a journal if the store outlives the process.
 
-        `waits` are the names of the steps that wait for a person.
+        `callers` are the stages and substages that call functions of the program.
         """
         self._current = record
         if not self.location.is_durable or self.write_behind.is_away:
@@ -247,7 +247,7 @@ class Session:
         else:
             self._steps = CycleSteps(self.location.store, record, self.write_behind)
             step = self._steps.journal(resumes=self.unfinished is not None)
-        return IsolatedStep(step, self._steps, self.location.agent, waits)
+        return IsolatedStep(step, self._steps, self.location.agent, callers)
 
     def end_soon(self) -> None:
         """Blame no step if the process dies, since it is asked to end."""

@@ -815,6 +815,19 @@ def functions_in(part: object) -> Iterator[str]:
                 yield from functions_in(value)
 
 
+def callers_in(spec: AgentSpec) -> set[str]:
+    """The stages and substages that call functions of the program, such as `actuate` and `actuate/act`."""
+    stages = ((stage, getattr(spec.stages, stage)) for stage in STAGES)
+    parts = [
+        (stage, part)
+        for stage, parts in stages
+        if parts
+        for part in parts.substages
+        if any(functions_in(part))
+    ]
+    return {stage for stage, _ in parts} | {f"{stage}/{part.name}" for stage, part in parts}
+
+
 ANY = "*"
 """Matches every name."""
 
