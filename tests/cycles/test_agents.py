@@ -328,6 +328,29 @@ def test_a_cycle_without_its_process_is_shown_as_killed():
     assert run(main()) == ("running", "killed")
 
 
+def test_a_cycle_that_ends_while_its_agent_is_read_is_not_shown_as_killed(monkeypatch):
+    async def main():
+        store = MemoryStore()
+        async with monitor(text=named("ended"), storage=store) as agent:
+            await agent.run_cycle()
+            await store.put(stored_cycle(CycleRecord(2, NOON, status="running")))
+            view = await Agents().get("ended")
+            read = view._store.get
+
+            async def get(kind, key):
+                """End the cycle, and with it the lease, just before the lease is read."""
+                if kind == "lease":
+                    await store.put(stored_cycle(CycleRecord(2, NOON, status="finished")))
+                    return None
+                return await read(kind, key)
+
+            monkeypatch.setattr(view._store, "get", get)
+            summary = await view.summary()
+            return summary.status, summary.last.status
+
+    assert run(main()) == ("finished", "finished")
+
+
 WRONG_ARGUMENTS = [
     ("cycle", (1.5,), "name must be a whole number of at least 0, got 1.5"),
     ("cycle", (None,), "name"),

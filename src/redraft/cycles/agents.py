@@ -182,7 +182,9 @@ class AgentHandle:
         status = "new" if last is None else last.status
         if status in UNDER_WAY and self.location.is_durable:
             lease = await self._store.get(LEASE, LEASE)
-            status = status if lease is not None and live_holder(lease.data) else "killed"
+            if lease is None or not live_holder(lease.data):
+                [again] = await self.cycles(limit=1)  # the cycle may have ended before the lease was read
+                last, status = again, "killed" if again == last else again.status
         feedback = tuple(await self.pending())
         try:
             card = await self.card()
