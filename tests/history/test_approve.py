@@ -2,13 +2,13 @@
 
 import sys
 from pathlib import Path
-from threading import Thread
-from time import monotonic, sleep
+from threading import Event, Thread
 from weakref import WeakValueDictionary
 
 import pytest
 
 from redraft.cycles import CycleAgent
+from redraft.cycles.cycle import CycleWaiting
 from support.commands import document, redraft
 
 AGENT = """\
@@ -42,20 +42,24 @@ def waiting(project, monkeypatch):
     """Run an agent whose cycle waits for a person; return a function that waits for its end."""
     monkeypatch.setattr("redraft.cycles.storage._in_process", WeakValueDictionary())
     Path("agent.yaml").write_text(AGENT)
-    levels, ended = [], []
+    levels, ended, is_waiting = [], [], Event()
+
+    def listen(event):
+        if isinstance(event, CycleWaiting):
+            is_waiting.set()
 
     def heat(level):
         levels.append(level)
 
     def run():
-        agent = CycleAgent.from_file("agent.yaml", functions={"heat": heat}, storage="project")
+        agent = CycleAgent.from_file(
+            "agent.yaml", functions={"heat": heat}, storage="project", on_event=listen
+        )
         ended.append(agent.run_cycle_sync().status)
 
     cycle = Thread(target=run, daemon=True)
     cycle.start()
-    limit = monotonic() + 60
-    while not questions() and cycle.is_alive() and monotonic() < limit:
-        sleep(0.02)
+    assert is_waiting.wait(60)
 
     def end():
         cycle.join(60)

@@ -41,6 +41,7 @@ def redraft(*words, stdin=None):
 
 def document(result):
     """The JSON document that a command printed."""
+    assert result.stdout, (result.exit_code, result.stderr, result.exception)
     data = json.loads(result.stdout)
     assert data["schema_version"] == 1
     return data
