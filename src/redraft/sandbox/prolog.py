@@ -19,6 +19,7 @@ import wasmtime
 from wasmtime import _ffi as ffi  # the only way to pass stdin from memory
 
 from redraft.sandbox.answers import failure, out_of_memory, success, timed_out, too_much_output
+from redraft.text.json import unique_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,19 +225,9 @@ class _Run:
 
 def _success(text: str, printed: str, limits: dict[str, Any]) -> Answer:
     try:
-        return success(json.loads(text, object_pairs_hook=_object), printed, limits)
+        return success(json.loads(text, object_pairs_hook=unique_members), printed, limits)
     except (ValueError, RecursionError) as error:
         return failure("script", f"returned a value that is not JSON: {error}")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; raises `ValueError` for a key that comes twice, of which a value would be lost."""
-    members: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in members:
-            raise ValueError(f"the key {key!r} comes twice in one object")
-        members[key] = value
-    return members
 
 
 def _no_verdict(kind: str, text: str, limits: dict[str, Any]) -> Answer:

@@ -158,14 +158,13 @@ def copy_test(texts: Sequence[str]) -> Callable[[Any, str], bool]:
     A value with sentences may differ in its numbers, booleans and nulls: its sentences still come from the
     text. Without sentences, the keys alone do not show where a value comes from.
     """
-    is_quoted = quotation_test(texts)
+    is_quoted, bare_texts = quotation_test(texts), list(map(_without_numbers, texts))
 
     def is_copied(value: Any, source: str) -> bool:
         if is_quoted(source):
             return True
-        return _has_sentence(value) and any(
-            _without_numbers(source) in text for text in map(_without_numbers, texts)
-        )
+        bare = _without_numbers(source)
+        return _has_sentence(value) and any(bare in text for text in bare_texts)
 
     return is_copied
 
