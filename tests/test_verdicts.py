@@ -2,9 +2,11 @@ import json
 from dataclasses import asdict
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from redraft import Draft, Issue, ReflectionEvaluation, reflect_sync
 from redraft._codec import from_record, to_record
@@ -209,6 +211,24 @@ def test_outputs_become_drafts(output):
 def test_invalid_outputs_are_refused(value):
     with pytest.raises(OutputError):
         draft_of(value)
+
+
+class Node(BaseModel):
+    inner: Any
+
+
+def _node(inner):
+    return Node.model_construct(inner=inner)
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}, _node])
+@pytest.mark.parametrize("field", ["output", "memo"])
+def test_a_value_nested_too_deeply_for_a_copy_is_refused(wrap, field):
+    value = 1
+    for _ in range(5_000):
+        value = wrap(value)
+    with pytest.raises(OutputError, match=r"^revise returned a value that is nested"):
+        draft_of(value if field == "output" else Draft("x", memo=value), "revise")
 
 
 @pytest.mark.parametrize(

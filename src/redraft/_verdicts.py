@@ -10,7 +10,7 @@ from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from redraft._texts import copy_of, short_repr
+from redraft._texts import copy_of, short_repr, snapshot
 from redraft._validation import MOST, is_number, readable
 from redraft.errors import OutputError
 from redraft.types import (
@@ -49,7 +49,8 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 def draft_of(value: Any, source: str = "generate") -> Draft:
     """Normalise the result of a generator or reviser to a `Draft`.
 
-    Raises `OutputError` for a value that is not an output, and for a draft with an invalid field.
+    Raises `OutputError` for a value that is not an output or is nested too deeply for Python to copy, and for
+    a draft with an invalid field.
     """
     draft = cast("Draft", value) if isinstance(value, Draft) else Draft(value)
     output = draft.output
@@ -60,9 +61,15 @@ def draft_of(value: Any, source: str = "generate") -> Draft:
         raise OutputError(
             f"{source} returned {got!r}; expected a string, a JSON value, a pydantic model or a data class."
         )
-    if draft is not value:
-        return draft
-    return replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
+    try:  # the run copies it at each step
+        if draft is not value:
+            copy_of(output)
+        else:
+            draft = replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
+            snapshot(draft)
+    except RecursionError as error:
+        raise OutputError(f"{source} returned a value that is nested too deeply.") from error
+    return draft
 
 
 def evaluation_of(

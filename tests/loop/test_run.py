@@ -315,7 +315,14 @@ def test_an_error_before_any_version_is_raised_as_it_is():
         Script(0.5, outputs=[ZeroDivisionError()]).run()
 
 
-@pytest.mark.parametrize("bad", [None, object(), b"bytes", {1, 2}])
+def nested(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("bad", [None, object(), b"bytes", {1, 2}, nested(5_000)])
 def test_an_invalid_output_ends_the_run_with_its_versions(bad):
     async def revise(output, evaluation):
         return bad
