@@ -62,6 +62,18 @@ WORDS = [
     (r"^INV-\d{4}-\d{2}-\d{2}-\d{3}$", "", "INV-2026-03-01-001",
      "consists of INV-YYYY-MM-DD- followed by three digits"),
     (r"\d{4}-\d{2}-\d{2}", "", "on 2026-03-01", "contains text of the form YYYY-MM-DD"),
+    # A negated class at an end is denied only if nothing follows it.
+    (r"^[^a]", "", "bee", 'does not begin with "a"'),
+    (r"^[^a]b", "", "cb", 'begins with a character other than "a" followed by "b"'),
+    (r"^[^a]\d$", "", "b1", 'consists of a character other than "a" followed by a digit'),
+    (r"\d[^!]$", "", "a 1b", "ends with a digit followed by a character other than an exclamation mark"),
+    # A lookahead is about the whole text.
+    (r"^(?=.*\d)[^a]", "", "b1", "matches the regular expression `{}`"),
+    (r"^(?=.*\d).{8,}", "", "abcdefghi1", "matches the regular expression `{}`"),
+    # A repeated group is any text only if `.` is all that it repeats.
+    (r"^(?:.x)*a$", "", "1xa", "matches the regular expression `{}`"),
+    (r"^a(?:)*", "", "a", "matches the regular expression `{}`"),
+    (r"^(?:)*$", "", "", "matches the regular expression `{}`"),
     # Kinds that have a name.
     (r"^[^@\s]+@[^@\s]+\.[^@\s]+$", "", "ada@example.org", "is an e-mail address"),
     (r"^[\w.+-]+@[\w-]+\.[\w.-]+$", "", "ada@example.org", "is an e-mail address"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._texts import limits_in_words, listed
 from redraft.errors import ConfigError
@@ -112,8 +112,8 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
     if not reading.is_fixed and (kind := _kind_of(expression)):
         yield Phrase("be", "is", kind) if verbs == _WHOLE else verbs.phrase(kind)
     count = sum(len(piece.pieces) if isinstance(piece, _Optional) else 1 for piece in pieces)
-    if not 0 < count <= MOST_PIECES:
-        return
+    if not 0 < count <= MOST_PIECES or (reading.conditions and verbs != _WHOLE):
+        return  # a lookahead is about the whole text
     words = _in_order([piece.in_words(ignores_case=ignores_case) for piece in pieces])
     words += reading.conditions
     if ignores_case and any(isinstance(piece, _Fixed) and piece.has_letters for piece in pieces):
@@ -123,7 +123,7 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
         return
     words += reading.place
     if verbs != _WHOLE:
-        if verbs in (_START, _END) and words.startswith(f"a {_OTHER_THAN}"):
+        if len(pieces) == 1 and verbs in (_START, _END) and words.startswith(f"a {_OTHER_THAN}"):
             # Small models read "end with something other than X" and end the text with X.
             rest = words.removeprefix(f"a {_OTHER_THAN}")
             yield Phrase(verbs.base, verbs.third, f"{verbs.preposition}{rest}", is_negated=True)
@@ -376,7 +376,7 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     ignores_case = bool(flags & re.IGNORECASE)
     while starts and tree and (condition := _condition(*tree[0], ignores_case=ignores_case)):
         conditions, tree = [*conditions, condition], tree[1:]
-    has_no_breaks = not flags & re.DOTALL and not conditions and not _CROSSES_LINES.search(str(tree))
+    has_no_breaks = not flags & re.DOTALL and not conditions and not _crosses_lines(tree)
     is_whole, place = starts and ends, ""
     if len(tree) > 1 and _is_free(tree[0]):
         place = " in its first line" if starts and not _is_space(tree[0]) else ""
@@ -392,7 +392,7 @@ def _reading(tree: Tree, flags: int) -> _Reading:
         place = ""
     elif place:
         is_line = is_whole
-    elif len(tree) > 1 and re.search(r"REPEAT, \([^[]*\[\(ANY", str(tree)):
+    elif len(tree) > 1 and _repeats_any(tree):
         place = " on one line"
     texts = _expanded(tree)
     pieces = _pieces(tree) if texts is None else [_Fixed(tuple(texts))]
@@ -401,10 +401,35 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     return _Reading(merged, verbs, also, ignores_case, place, is_line)
 
 
-_CROSSES_LINES = re.compile(
-    r"LITERAL, 10\)|CATEGORY_SPACE|CATEGORY_NOT|NEGATE|NOT_LITERAL|RANGE, \((?:\d|10),"
-)
-"""Parts of a parsed pattern that may match a line break."""
+def _nodes(tree: Tree) -> Iterator[tuple[str, Any]]:
+    """Yield all nodes of a parsed pattern, with those inside other nodes: the operation and its argument."""
+    waiting: list[Any] = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple) and str(part[0]).isupper():
+            op, part = cast("tuple[Any, Any]", part)
+            yield str(op), part
+        if isinstance(part, tuple | list | _parser.SubPattern):
+            waiting += part
+
+
+def _crosses_lines(tree: Tree) -> bool:
+    """Whether a part of a pattern other than `.` may match a line break."""
+    return any(
+        op in ("NEGATE", "NOT_LITERAL")
+        or (op == "LITERAL" and chr(argument) == "\n")
+        or (op == "RANGE" and chr(argument[0]) <= "\n")
+        or (op == "CATEGORY" and str(argument).startswith(("CATEGORY_SPACE", "CATEGORY_NOT")))
+        for op, argument in _nodes(tree)
+    )
+
+
+def _repeats_any(tree: Tree) -> bool:
+    """Whether a part of a pattern is a repeated `.`."""
+    return any(
+        op.endswith("REPEAT") and len(argument[2]) and str(argument[2][0][0]) == "ANY"
+        for op, argument in _nodes(tree)
+    )
 
 
 def _condition(op: Any, argument: Any, *, ignores_case: bool) -> str:
@@ -435,7 +460,8 @@ def _is_free(node: tuple[Any, Any]) -> bool:
     if str(node[0]) not in ("MAX_REPEAT", "MIN_REPEAT"):
         return False
     least, most, inner = node[1]
-    return least == 0 and most == _UNLIMITED and (_noun(*inner[0]) == _ANY or _is_space(node))
+    is_one = len(inner) == 1 and _noun(*inner[0]) in (_ANY, "white space")
+    return is_one and least == 0 and most == _UNLIMITED
 
 
 def _is_space(node: tuple[Any, Any]) -> bool:
