@@ -62,6 +62,10 @@ WORDS = [
     (r"^INV-\d{4}-\d{2}-\d{2}-\d{3}$", "", "INV-2026-03-01-001",
      "consists of INV-YYYY-MM-DD- followed by three digits"),
     (r"\d{4}-\d{2}-\d{2}", "", "on 2026-03-01", "contains text of the form YYYY-MM-DD"),
+    # Not every whole number passes these.
+    (r"^-?\d{1,3}$", "", "-12", "consists of an optional hyphen followed by one to three digits"),
+    (r"^[+-]?\d{1,3}(,\d{3})*$", "", "1,234", "matches the regular expression `{}`"),
+    (r"^\d{1,3}\.\d{2}$", "", "12.50", "consists of one to three digits, a dot and two digits"),
     # A negated class at an end is denied only if nothing follows it.
     (r"^[^a]", "", "bee", 'does not begin with "a"'),
     (r"^[^a]b", "", "cb", 'begins with a character other than "a" followed by "b"'),
