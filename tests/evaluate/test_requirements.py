@@ -37,6 +37,16 @@ def of_key(**form):
     return {"type": "object", "properties": {"a": form}}
 
 
+CAT = {
+    "type": "object",
+    "properties": {"is": {"const": "cat"}, "lives": {"type": "integer"}},
+    "required": ["is"],
+}
+DOG = {"type": "object", "properties": {"is": {"const": "dog"}}, "additionalProperties": False}
+A_CAT = 'an object with the keys "is" ("cat") and "lives" (a whole number, optional).'
+A_DOG = 'an object with only the key "is" ("dog", optional).'
+
+
 @pytest.mark.parametrize(
     ("schema", "output", "expected"),
     [
@@ -87,6 +97,28 @@ def of_key(**form):
         pytest.param(of_key(anyOf=[{"type": "null"}, {"$ref": "#/properties/a"}], minimum=1), {"a": 0}, [],
                      id="an alternative that is all of them"),
         pytest.param({"not": {"required": ["a"]}}, {"a": 1}, [], id="what has no words"),
+        pytest.param(of_key(enum=[]), {"a": 1}, [], id="no possible value"),
+        pytest.param(of_key(anyOf=[CAT, DOG]), {"a": {"is": "dog", "lives": 1}},
+                     ['The key "a" holds an object.',
+                      f'The key "a" may hold {A_CAT}', f'The key "a" may hold {A_DOG}'],
+                     id="alternative objects"),
+        pytest.param({"items": {"oneOf": [CAT, {"type": "object"}]}}, [{"is": "cat", "lives": "many"}, 1],
+                     ["Each item is an object.", f"Each item may be {A_CAT}"],
+                     id="an object of a form or of any"),
+        pytest.param(of_key(anyOf=[CAT, {"type": "null"}]), {"a": {"is": "cat", "lives": "many"}},
+                     ['The key "a" holds an object or null.',
+                      'The key "is" of "a" is required and holds "cat".'],
+                     id="an optional object"),
+        pytest.param({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}, {"a": 1, "b": 1},
+                     ["Each other value is text."], id="a value beside the keys that the schema names"),
+        pytest.param({"properties": {"a": {}}, "patternProperties": {"^b": {"type": "string"}},
+                      "additionalProperties": False}, {"b": 1}, [], id="keys of a pattern"),
+        pytest.param({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}},
+                     ["x", 1], [], id="items after the first"),
+        pytest.param({"allOf": [{"properties": {"a": {}}, "required": ["a"]},
+                                {"properties": {"b": {"type": "integer"}}, "required": ["b"]}]},
+                     {"a": 1, "b": "x"},
+                     ['The key "b" is required and holds a whole number.'], id="all of two objects"),
     ],
 )  # fmt: skip
 def test_a_schema_is_stated_where_it_was_missed(schema, output, expected):
@@ -258,6 +290,27 @@ def with_an_issue(text):
     return True
 
 
+def with_praise(text):
+    """Say of outputs that pass that they do."""
+    if len(text) > 99:
+        return {"valid": True, "reason": "Long texts are fine."}
+    if text.isdigit():
+        return ReflectionEvaluation(1.0, suggestions=["Keep the digits."])
+    if text.startswith("A"):
+        return True, "Good, it begins with an A."
+    has_b, has_no_c = "b" in text, "c" not in text
+    if has_b:
+        return has_b, "It has a letter b."
+    problem = ""
+    if not has_no_c:
+        problem = "Leave out the letter c."
+    elif len(text) > 5:
+        problem = "There is none."
+    if len(text) > 5:
+        return has_no_c, problem
+    return not text.isupper(), "Write small letters." if text.isupper() else "The letters are small."
+
+
 def with_a_complaint(text):
     return "," not in text, "There are too many commas."
 
@@ -321,6 +374,9 @@ def with_a_secret_word(text):
                      id="collected problems"),
         pytest.param(with_an_issue, ["Write one line.", "Mention the tea."], id="issues and assertions"),
         pytest.param(with_a_complaint, ["Avoid this: There are too many commas."], id="a complaint"),
+        pytest.param(with_praise, ["Leave out the letter c.", "Write small letters."], id="praise"),
+        pytest.param(lambda text: ("x" in text, "Well done." if "x" in text else "Mention the letter x."),
+                     ["Mention the letter x."], id="praise in a lambda"),
         pytest.param(lambda text: ("x" in text, "Mention the letter x."), ["Mention the letter x."],
                      id="a lambda"),
         pytest.param(of_so_many_lines(3), ["Write exactly 3 lines."], id="a number that is counted"),
@@ -362,6 +418,16 @@ def test_of_a_function_its_messages_are_stated_without_what_it_compares_with(fun
 )  # fmt: skip
 def test_a_description_comes_first_and_its_repetitions_are_omitted(check, expected):
     assert lines_of(check) == expected
+
+
+def test_a_schema_that_refers_to_itself_is_stated_twice():
+    tree = {"type": "object", "properties": {"of": {"type": "array", "items": {"$ref": "#/$defs/T"}}}}
+    assert lines_of(criterion("schema", schema={"$ref": "#/$defs/T", "$defs": {"T": tree}})) == [
+        "One JSON object.",
+        'The key "of" holds a list.',
+        'Each item of "of" is an object.',
+        'The key "of" of each item of "of" holds a list.',
+    ]
 
 
 def test_equal_requirements_of_several_criteria_are_stated_once():

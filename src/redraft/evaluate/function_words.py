@@ -151,6 +151,8 @@ def _functions_in(source: str) -> list[_Function]:
 
 REASONS = frozenset(("message", "reason", "errors", "issues", "suggestions"))
 """The keys of a verdict, and the keywords of its classes, that hold messages."""
+PASSED = frozenset(("valid", "pass", "passed", "score", "overall_score", "satisfactory"))
+"""The keys and keywords that say whether an output passed."""
 
 
 class _ReasonReader:
@@ -166,6 +168,7 @@ class _ReasonReader:
         ]
         self._failures = [node for node in inside if isinstance(node, ast.Raise | ast.Assert)]
         self._values = _values_in(inside)
+        self._praise = _said_of_passing(inside)
         comparisons = [
             (node.left, *node.comparators)
             for node in inside
@@ -242,7 +245,8 @@ class _ReasonReader:
     def _in_reason(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
         match node:
             case ast.Constant(value=str()) | ast.JoinedStr():
-                yield node
+                if id(node) not in self._praise:
+                    yield node
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
                 for part in parts:
                     yield from self._in_reason(part, seen)
@@ -275,6 +279,51 @@ class _ReasonReader:
                 parts = []
         for part in parts:
             yield from read(part, seen)
+
+
+def _said_of_passing(nodes: Sequence[ast.AST]) -> set[int]:
+    """The ids of the texts about an output that passed, such as "Well done." in `True, "Well done."`."""
+    parts: list[ast.AST] = []
+    passed: set[str] = set()
+    for node in nodes:
+        verdict = _passed_in(node)
+        if isinstance(verdict, ast.Constant) and verdict.value == 1:
+            parts.append(node)
+        elif verdict is not None:
+            passed.add(ast.dump(verdict))
+    for node in nodes:
+        if isinstance(node, ast.If | ast.IfExp):
+            match node.test:
+                case ast.UnaryOp(op=ast.Not(), operand=opposite):
+                    pass
+                case test:
+                    opposite = ast.UnaryOp(ast.Not(), test)
+            if ast.dump(node.test) in passed:
+                branch = node.body
+            elif ast.dump(opposite) in passed:
+                branch = node.orelse
+            else:
+                branch = []
+            parts += branch if isinstance(branch, list) else [branch]
+    return {id(inner) for part in parts for inner in ast.walk(part)}
+
+
+def _passed_in(node: ast.AST) -> ast.expr | None:
+    """The part of a verdict that says whether an output passed."""
+    match node:
+        case ast.Tuple(elts=[passed, _, *_]):
+            return passed
+        case ast.Dict(keys=keys, values=values):
+            named = [
+                value
+                for key, value in zip(keys, values, strict=True)
+                if isinstance(key, ast.Constant) and key.value in PASSED
+            ]
+        case ast.Call(args=arguments, keywords=keywords) if any(word.arg in REASONS for word in keywords):
+            named = [*arguments, *(word.value for word in keywords if word.arg in PASSED)]
+        case _:
+            named = []
+    return next(iter(named), None)
 
 
 def _values_in(nodes: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:

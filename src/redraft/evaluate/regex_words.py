@@ -406,11 +406,12 @@ def _nodes(tree: Tree) -> Iterator[tuple[str, Any]]:
     waiting: list[Any] = [tree]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, tuple) and str(part[0]).isupper():
-            op, part = cast("tuple[Any, Any]", part)
-            yield str(op), part
-        if isinstance(part, tuple | list | _parser.SubPattern):
-            waiting += part
+        if not isinstance(part, tuple | list | _parser.SubPattern):
+            continue
+        parts = list[Any](cast("Iterable[Any]", part))
+        if isinstance(part, tuple) and str(parts[0]).isupper():
+            yield str(parts[0]), parts[1]
+        waiting += parts
 
 
 def _crosses_lines(tree: Tree) -> bool:

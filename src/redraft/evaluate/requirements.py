@@ -31,11 +31,11 @@ LONGEST = 240
 MOST_KEYS = 12
 """For an object with more keys, only the keys that an issue names become requirements."""
 MOST_OPTIONS, MOST_ASSERTS = 12, 3
-DEEPEST, MOST_PLACES = 6, 200
-"""Limits on reading a schema: its depth, and the number of places."""
-ITEM, VALUE = "*", "**"
-"""In a place: each item of a list, and each key that a schema does not name."""
-EACH = {ITEM: "each item", VALUE: "each value"}
+DEEPEST, MOST_PLACES, MOST_READINGS = 6, 200, 2
+"""Limits on reading a schema: its depth, the number of places, and the readings of a part inside itself."""
+ITEM, VALUE, OTHER = "*", "**", "***"
+"""In a place: each item of a list, each key of an object, and each key that its schema does not name."""
+EACH = {ITEM: "each item", VALUE: "each value", OTHER: "each other value"}
 
 Place = tuple[str, ...]
 
@@ -334,10 +334,17 @@ class _SchemaReader:
             by_text = {text: Requirement(text, _is_at(part)), **by_text}
         return list(by_text.values())
 
-    def read(self, schema: Any, place: Place, depth: int = 0) -> Iterator[Requirement]:
-        """Yield the requirements at a place and below it: its form, and for an object its keys."""
+    def read(
+        self, schema: Any, place: Place, depth: int = 0, around: tuple[str, ...] = ()
+    ) -> Iterator[Requirement]:
+        """Yield the requirements at a place and below it: its form, and for an object its keys.
+
+        `around` has the references to the schema and to those that hold it.
+        """
+        if reference := _objects(schema).get("$ref"):
+            around = (*around, str(reference))
         schema, self.places = self._resolved(schema), self.places + 1
-        if depth > DEEPEST or self.places > MOST_PLACES:
+        if depth > DEEPEST or self.places > MOST_PLACES or around.count(str(reference)) > MOST_READINGS:
             return
         form = self.form(schema)
         if not place and form:
@@ -355,19 +362,40 @@ class _SchemaReader:
                 about_key, few = _is_at(inner), len(required) <= MOST_KEYS
                 missed = _misses(place, key, about_key, few=few) if key in required else about_key
                 yield Requirement(text, missed)
-        if properties and schema.get("additionalProperties") is False:
+        others = _objects(schema.get("patternProperties"))
+        if properties and not others and schema.get("additionalProperties") is False:
             subject = f"{_name(place)} has" if place else "It has"
             keys = listed([_quoted(key) for key in properties])
             yield Requirement(_sentence(f"{subject} only the keys {keys}"), _is_at(place))
-        below = [*properties.items(), (ITEM, schema.get("items"))]
-        below += [(VALUE, schema.get("additionalProperties"))]
+        below = list(properties.items())
+        if "prefixItems" not in schema:
+            below.append((ITEM, schema.get("items")))
+        below.append((OTHER if properties or others else VALUE, schema.get("additionalProperties")))
         for key, inner in below:
-            resolved = self._resolved(inner)
-            if isinstance(inner, dict) and (key in EACH or resolved.keys() & HOLDING):
-                yield from self.read(resolved, (*place, key), depth + 1)
-        for option in _options(schema):
-            if self._resolved(option).get("properties"):
-                yield from self.read(option, place, depth + 1)
+            if isinstance(inner, dict) and (key in EACH or self._resolved(inner).keys() & HOLDING):
+                yield from self.read(inner, (*place, key), depth + 1, around)
+        options = [option for option in _options(schema) if _may_be_object(self._resolved(option))]
+        for option in options:
+            if not self._resolved(option).get("properties"):
+                continue
+            if len(options) == 1:
+                yield from self.read(option, place, depth + 1, around)
+            else:
+                yield self._possible(self._resolved(option), place)
+
+    def _possible(self, schema: dict[str, Any], place: Place) -> Requirement:
+        """One of the forms that an object may have, in one sentence: a key is not required in the others."""
+        properties, required = _objects(schema.get("properties")), schema.get("required", ())
+        keys: list[str] = []
+        for key in dict.fromkeys([*required, *properties]):
+            form = self.form(self._resolved(properties.get(key, {})), key)
+            about = ", ".join(filter(None, (form, "" if key in required else "optional")))
+            keys.append(_quoted(key) + (f" ({about})" if about else ""))
+        subject = _name(place) or "it"
+        verb = "hold" if subject.startswith("the key") else "be"
+        only = "only " if schema.get("additionalProperties") is False else ""
+        text = f"{subject} may {verb} an object with {only}the key{'s' * (len(keys) > 1)} {listed(keys)}"
+        return Requirement(_sentence(text), _is_at(place, or_below=True))
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         """A schema merged with its `$ref` and `allOf`; empty for true and false."""
@@ -377,9 +405,12 @@ class _SchemaReader:
             parts = merged.pop("allOf", ())
             if reference is None and not parts:
                 break
-            for part in (self._target(reference), *parts):
-                if isinstance(part, dict):
-                    merged = {**cast("dict[str, Any]", part), **merged}
+            for part in map(_objects, (self._target(reference), *parts)):
+                both = {
+                    "properties": {**_objects(part.get("properties")), **_objects(merged.get("properties"))},
+                    "required": [*merged.get("required", ()), *part.get("required", ())],
+                }
+                merged = {**part, **merged, **{key: value for key, value in both.items() if value}}
         return merged
 
     def _target(self, reference: Any) -> Any:
@@ -397,7 +428,7 @@ class _SchemaReader:
         """
         if "const" in schema:
             return as_json(schema["const"])
-        if isinstance(options := schema.get("enum"), list):
+        if isinstance(options := schema.get("enum"), list) and options:
             texts = [as_json(option) for option in cast("list[Any]", options)]
             more = [f"{len(texts) - MOST_OPTIONS} others"] if len(texts) > MOST_OPTIONS else []
             return f"one of {', '.join(texts[:MOST_OPTIONS] + more)}"
@@ -466,6 +497,10 @@ def _options(schema: dict[str, Any]) -> list[Any]:
     return cast("list[Any]", options) if isinstance(options, list) else []
 
 
+def _may_be_object(schema: dict[str, Any]) -> bool:
+    return "object" in schema.get("type", "object") and not schema.keys() & {"const", "enum"}
+
+
 def _objects(properties: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
 
@@ -503,11 +538,12 @@ def _short(place: Place) -> str:
     return f"{name} of {_short(holder)}" if holder else name
 
 
-def _is_at(place: Place) -> Callable[[Issue], bool]:
-    """A test of whether an issue is about a place."""
+def _is_at(place: Place, *, or_below: bool = False) -> Callable[[Issue], bool]:
+    """A test of whether an issue is about a place, or a place in it."""
 
     def is_missed(issue: Issue) -> bool:
         path = path_of(issue.path or "")
+        path = path[: len(place)] if or_below else path
         return len(path) == len(place) and all(
             key == actual or key in EACH for key, actual in zip(place, path, strict=True)
         )
