@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from redraft._codec import to_json
@@ -72,12 +74,13 @@ step_context: ContextVar[StepContext] = ContextVar("step_context", default=NO_ST
 async def unexited(call: Awaitable[R], what: str) -> R:
     """Await a call of a user's function; raises `RuntimeError` if it raised `SystemExit`.
 
-    That would end the event loop and everything in it. Parsers of arguments raise it.
+    That would end the event loop and everything in it. Parsers of arguments raise it. A handler of signals
+    may: it runs inside the function, but ends the program.
     """
     try:
         return await call
     except SystemExit as error:
-        raise RuntimeError(f"{what} raised {named_error(error)}") from error
+        _raise_ended(error, what)
 
 
 async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
@@ -91,9 +94,12 @@ async def uncancelled(call: Awaitable[R], what: str, caller: str) -> R:
         _raise_ended(error, what, caller)
 
 
-def _raise_ended(error: asyncio.CancelledError | SystemExit, what: str, caller: str) -> NoReturn:
+def _raise_ended(error: asyncio.CancelledError | SystemExit, what: str, caller: str = "") -> NoReturn:
     ended = f"was cancelled, and {caller} was not"
     if isinstance(error, SystemExit):
+        handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+        if any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__)):
+            raise error
         ended = f"raised {named_error(error)}"
     elif (task := asyncio.current_task()) is not None and task.cancelling():
         raise error

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import os
 import re
+import signal
+import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -1062,6 +1065,39 @@ def test_a_function_that_exits_has_failed_and_ends_nothing_else(functions, reaso
     result, other = asyncio.run(main())
     assert (result.convergence_reason, other) == (reason, "goes on")
     assert report in f"{result.summary()} {result.diagnostics}"
+
+
+async def interrupted(*_):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    return 0.1
+
+
+async def interrupted_step(name, returns, function, /, *args):
+    return await (interrupted() if name == "evaluate" else function(*args))
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        {"generate": interrupted},
+        {"evaluate": interrupted},
+        {"criteria": [interrupted]},
+        {"criteria": ["It is clear."], "judge": interrupted},
+        {"step": interrupted_step},
+    ],
+    ids=" ".join,
+)
+def test_a_signal_handler_that_exits_ends_the_program_whatever_function_it_interrupts(functions):
+    def leave(*_):
+        sys.exit(3)
+
+    judges = {} if "criteria" in functions else {"evaluate": lambda output: (0.1, "no")}
+    before = signal.signal(signal.SIGUSR1, leave)
+    try:
+        with pytest.raises(SystemExit, match="3"):
+            asyncio.run(reflect("W.", **{"generate": lambda prompt: "one", **judges, **functions}))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("callback", ["on_generation", "on_revision"])
