@@ -178,6 +178,13 @@ def with_values(text):
     return False, f"No full stop ends it: {LAST} does."
 
 
+def with_joined_problems(text):
+    problems = ["Write in lower case."]
+    if text.count("http") <= LINKS:
+        problems.append(f"Use at most {LINKS} links; there are {text.count('http')}.")
+    return not problems, " ".join(problems)
+
+
 @pytest.mark.parametrize(
     ("check", "output", "expected"),
     [
@@ -210,6 +217,8 @@ def with_values(text):
         (criterion("function", "Names its source", function=lambda text: (False, f"{text} does not")),
          "secret", ["Names its source."]),
         (criterion("function", function=no_shouting), "secret", ["Write in lower case."]),
+        (criterion("function", function=with_joined_problems), "secret",
+         ["Write in lower case.", "Use at most 2 links."]),
         (criterion("function", function=no_shouting), "SECRET", []),
         (criterion("schema", schema={"type": "string"}, path="/a"), {"b": "secret"},
          ['The key "a" is required and holds text.']),
@@ -379,6 +388,18 @@ def with_a_secret_word(text):
                      ["Mention the letter x."], id="praise in a lambda"),
         pytest.param(lambda text: ("x" in text, "Mention the letter x."), ["Mention the letter x."],
                      id="a lambda"),
+        pytest.param(lambda text: {"score": 1.0 if text else 0.5, "reason": "Fine." if text else "Write on."},
+                     ["Write on."], id="praise and a score"),
+        pytest.param(lambda text: (not text, "; ".join(["Use a comma.", *(["Use a dot."] if text else [])])),
+                     ["Use a comma.", "Use a dot."], id="joined messages"),
+        pytest.param(lambda text: (not text, ["Use a comma."] + (["Use a dot."] if text else [])),
+                     ["Use a comma.", "Use a dot."], id="added lists"),
+        pytest.param(lambda text: (not text, "Use a comma. " + ("Use a dot, not " + text)),
+                     ["Use a comma. Use a dot."], id="an added text"),
+        pytest.param(lambda text: (not text, "Use 5%% of it; %r is more." % text),  # noqa: UP031
+                     ["Use 5% of it."], id="a text formatted with %"),
+        pytest.param(lambda text: (not text, "Use a comma; {text!r} has none.".format(text=text)),  # noqa: UP032
+                     ["Use a comma."], id="a formatted text"),
         pytest.param(of_so_many_lines(3), ["Write exactly 3 lines."], id="a number that is counted"),
         pytest.param(equals("the answer"), [], id="an expected text"),
         pytest.param(equals_a_number(42), [], id="an expected number"),

@@ -43,9 +43,9 @@ class FunctionMessage:
         return f"Avoid this: {first}" if _COMPLAINT.search(first) else first
 
     def is_said_by(self, issue: Issue) -> bool:
-        """Whether an issue has this message."""
+        """Whether an issue has this message, perhaps among others."""
         words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
-        return re.fullmatch(words, issue.message, re.DOTALL) is not None
+        return re.search(words, issue.message, re.DOTALL) is not None
 
     def names(self, answers: Iterable[str]) -> bool:
         """Whether it names an expected answer."""
@@ -244,9 +244,14 @@ class _ReasonReader:
 
     def _in_reason(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
         match node:
-            case ast.Constant(value=str()) | ast.JoinedStr():
+            case ast.expr() if _begins_with_text(node):
                 if id(node) not in self._praise:
                     yield node
+            case ast.BinOp(left=first, op=ast.Add(), right=second):
+                yield from self._in_reason(first, seen)
+                yield from self._in_reason(second, seen)
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="join"), args=[parts]):
+                yield from self._in_reason(parts, seen)
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
                 for part in parts:
                     yield from self._in_reason(part, seen)
@@ -286,11 +291,17 @@ def _said_of_passing(nodes: Sequence[ast.AST]) -> set[int]:
     parts: list[ast.AST] = []
     passed: set[str] = set()
     for node in nodes:
-        verdict = _passed_in(node)
-        if isinstance(verdict, ast.Constant) and verdict.value == 1:
-            parts.append(node)
-        elif verdict is not None:
-            passed.add(ast.dump(verdict))
+        match _passed_in(node):
+            case None:
+                pass
+            case ast.Constant(value=1):
+                parts.append(node)
+            case ast.IfExp(test=test, body=ast.Constant(value=1)):
+                passed.add(ast.dump(test))
+            case ast.IfExp(test=test, orelse=ast.Constant(value=1)):
+                passed.add(ast.dump(ast.UnaryOp(ast.Not(), test)))
+            case verdict:
+                passed.add(ast.dump(verdict))
     for node in nodes:
         if isinstance(node, ast.If | ast.IfExp):
             match node.test:
@@ -356,16 +367,58 @@ def _walk_own(node: ast.AST) -> Iterator[ast.AST]:
         )
 
 
+_PERCENT = re.compile(r"%(?:\(\w+\))?[-+#0-9.*]*[a-zA-Z]")
+_BRACES = re.compile(r"\{[^{}]*\}")
+"""The place of a value in a text that is formatted with `%` or `str.format`."""
+
+
+def _begins_with_text(node: ast.expr) -> bool:
+    """Whether an expression is a string, an f-string, or a formatted or added one."""
+    match node:
+        case ast.Constant(value=str()) | ast.JoinedStr():
+            return True
+        case ast.BinOp(left=text, op=ast.Add() | ast.Mod()) | ast.Call(ast.Attribute(text, "format")):
+            return _begins_with_text(text)
+        case _:
+            return False
+
+
 def _message(text: ast.expr, constants: Mapping[str, object]) -> FunctionMessage:
-    """Read a string or an f-string, with `constants` filled in."""
+    """Read a text of `_begins_with_text`, with `constants` filled in."""
     parts: list[str | None] = [""]
-    for node in text.values if isinstance(text, ast.JoinedStr) else [text]:
-        part = _fixed(node, constants)
+    for part in _parts_of(text, constants):
         if part is None or parts[-1] is None:
             parts.append(part)
         else:
             parts[-1] += part
     return FunctionMessage(tuple(parts))
+
+
+def _parts_of(text: ast.expr, constants: Mapping[str, object]) -> Iterator[str | None]:
+    """Yield fixed text, and None for each value of the output."""
+    match text:
+        case ast.JoinedStr(values=values):
+            for value in values:
+                yield _fixed(value, constants)
+        case ast.BinOp(left=first, op=ast.Add(), right=second):
+            yield from _parts_of(first, constants)
+            yield from _parts_of(second, constants)
+        case ast.BinOp(left=first):
+            for part in _around_values(_parts_of(first, constants), _PERCENT):
+                yield part and part.replace("%%", "%")
+        case ast.Call(ast.Attribute(first, "format")):
+            yield from _around_values(_parts_of(first, constants), _BRACES)
+        case _:
+            yield _fixed(text, constants)
+
+
+def _around_values(parts: Iterable[str | None], place: re.Pattern[str]) -> Iterator[str | None]:
+    """Split the fixed parts of a text at the places of values."""
+    for part in parts:
+        fixed, *more = [None] if part is None else place.split(part)
+        yield fixed
+        for rest in more:
+            yield from (None, rest)
 
 
 def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str | None:
