@@ -441,6 +441,13 @@ def test_a_description_comes_first_and_its_repetitions_are_omitted(check, expect
     assert lines_of(check) == expected
 
 
+def test_of_a_large_object_among_several_only_the_keys_and_constants_are_stated():
+    keys = {f"number_{n}": {"type": "integer"} for n in range(9)}
+    large = {"properties": {"kind": {"const": "large"}, **keys}, "required": ["kind", *keys]}
+    *_, stated = lines_of(criterion("schema", schema={"anyOf": [CAT, large]}))
+    assert stated.startswith('It may be an object with the keys "kind" ("large"), "number_0", "number_1", ')
+
+
 def test_a_schema_that_refers_to_itself_is_stated_twice():
     tree = {"type": "object", "properties": {"of": {"type": "array", "items": {"$ref": "#/$defs/T"}}}}
     assert lines_of(criterion("schema", schema={"$ref": "#/$defs/T", "$defs": {"T": tree}})) == [

@@ -385,17 +385,24 @@ class _SchemaReader:
 
     def _possible(self, schema: dict[str, Any], place: Place) -> Requirement:
         """One of the forms that an object may have, in one sentence: a key is not required in the others."""
+        text = self._possible_object(schema, place, briefly=False)
+        if len(text) > LONGEST:
+            text = self._possible_object(schema, place, briefly=True)
+        return Requirement(text, _is_at(place, or_below=True))
+
+    def _possible_object(self, schema: dict[str, Any], place: Place, *, briefly: bool) -> str:
         properties, required = _objects(schema.get("properties")), schema.get("required", ())
         keys: list[str] = []
         for key in dict.fromkeys([*required, *properties]):
-            form = self.form(self._resolved(properties.get(key, {})), key)
+            value = self._resolved(properties.get(key, {}))
+            form = self.form(value, key) if "const" in value or not briefly else ""
             about = ", ".join(filter(None, (form, "" if key in required else "optional")))
             keys.append(_quoted(key) + (f" ({about})" if about else ""))
         subject = _name(place) or "it"
         verb = "hold" if subject.startswith("the key") else "be"
         only = "only " if schema.get("additionalProperties") is False else ""
-        text = f"{subject} may {verb} an object with {only}the key{'s' * (len(keys) > 1)} {listed(keys)}"
-        return Requirement(_sentence(text), _is_at(place, or_below=True))
+        keys_in_order = f"the key{'s' * (len(keys) > 1)} {listed(keys)}"
+        return _sentence(f"{subject} may {verb} an object with {only}{keys_in_order}")
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         """A schema merged with its `$ref` and `allOf`; empty for true and false."""
