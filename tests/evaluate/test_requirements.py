@@ -1,11 +1,12 @@
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
 from redraft import Issue, QualityCriterion, ReflectionEvaluation
 from redraft.evaluate.panel import panel
@@ -75,6 +76,8 @@ A_DOG = 'an object with only the key "is" ("dog", optional).'
                      id="pattern without a type"),
         pytest.param(of_key(type="string", format="date", maxLength=10), {"a": "the first of March"},
                      ['The key "a" holds a date (YYYY-MM-DD) (at most 10 characters).'], id="length"),
+        pytest.param(TypeAdapter(list[timedelta]).json_schema(), [1], ["Each item is a duration (ISO 8601)."],
+                     id="duration"),
         pytest.param(of_key(type="string", minLength=0), {"a": 1}, ['The key "a" holds text.'],
                      id="any length"),
         pytest.param(of_key(type="integer", minimum=1, maximum=5), {"a": 9},

@@ -482,9 +482,13 @@ FORMATS = {
     "date": "a date (YYYY-MM-DD)",
     "date-time": "a date and time (ISO 8601)",
     "time": "a time (hh:mm:ss)",
+    "duration": "a duration (ISO 8601)",
     "email": "an e-mail address",
     "uri": "a URL",
     "uuid": "a UUID",
+    "hostname": "a host name",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
 }
 NUMBER_LIMITS = {
     "exclusiveMinimum": "(above {})",
