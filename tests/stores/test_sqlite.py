@@ -282,6 +282,26 @@ def test_a_damaged_file_is_reported_and_not_changed(path, store, damage, message
     asyncio.run(main())
 
 
+def test_a_database_that_is_made_while_it_is_opened_is_ours(path, store, monkeypatch):
+    connect, made = sqlite3.connect, []
+
+    def traced(*args, **options):
+        connection = connect(*args, **options)
+
+        def make(statement):
+            if "user_version" in statement and not made:
+                made.append(statement)
+                asyncio.run(SqliteStore(path).put(note()))
+
+        connection.set_trace_callback(make)
+        return connection
+
+    path.parent.mkdir()
+    path.touch()
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    assert len(asyncio.run(store.find("note"))) == len(made) == 1
+
+
 def test_a_sqlite_that_is_too_old_is_reported(store, monkeypatch):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
     with pytest.raises(StoreError, match=r"needs SQLite 3\.35, and this Python has"):

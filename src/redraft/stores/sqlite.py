@@ -676,9 +676,10 @@ class SqliteFile:
         return version == newest
 
     def _version(self, connection: sqlite3.Connection) -> int:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # In one statement, since another process may make the database meanwhile.
+        sql = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) FROM "
+        pragmas = "pragma_application_id, pragma_user_version"
+        application, version, objects = connection.execute(sql + pragmas).fetchone()
         if application == APPLICATION_ID or (application, version, objects) == (0, 0, 0):
             return version
         raise StoreError(
