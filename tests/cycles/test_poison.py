@@ -119,6 +119,7 @@ async def failures_of(name):
     [
         ("die", [7, 7, 7, 0]),
         ("kill", [-signal.SIGKILL] * 3 + [0]),
+        ("look", [7, 7, 7, 7, 0]),  # the first death came before the start of the cycle was written
         ("linger", [-signal.SIGKILL] * 4),
         ("together", [7, 7, 7, 0]),
     ],

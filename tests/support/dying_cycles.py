@@ -12,10 +12,15 @@ from redraft.stores.sqlite import SqliteStore
 
 
 def agent_named(name, function):
-    """An agent that calls a function in its action, and whose records are a file."""
-    action = {"type": "function", "name": name, "function": name}
-    execute = {"type": "execute", "name": "act", "config": {"actions": [action]}}
-    spec = AgentSpec.model_validate({"name": name, "stages": {"actuate": {"substages": [execute]}}})
+    """An agent that calls a function in its action or its source, and whose records are a file."""
+    if name == "look":
+        source = {"type": "function", "name": name, "config": {"function": name}}
+        stages = {"sense": {"substages": [source]}}
+    else:
+        action = {"type": "function", "name": name, "function": name}
+        execute = {"type": "execute", "name": "act", "config": {"actions": [action]}}
+        stages = {"actuate": {"substages": [execute]}}
+    spec = AgentSpec.model_validate({"name": name, "stages": stages})
     return CycleAgent(spec, functions={name: function}, storage=SqliteStore(f"{name}.db"))
 
 
@@ -46,6 +51,7 @@ async def work():
 
 AGENTS = {
     "die": {"die": die},
+    "look": {"look": die},
     "kill": {"kill": kill},
     "linger": {"linger": linger},
     "together": {"die_late": die_late, "work": work},

@@ -49,8 +49,9 @@ class CycleSteps:
     before the next step begins or a listener gets the event (`settled`). The start of the cycle, sensing and
     fast steps of Reason are written within 20 ms, with the next step, alone, or before a side effect or an
     idempotency key, which follow from them (`written`); a cycle that is killed before then repeats them, or
-    never began. Nothing is written before the end of the previous cycle, whose steps it replaces. Once
-    another process runs the agent, no effect begins: `LeaseError`.
+    never began. After the death of a process, every step is written before it begins, until a cycle has
+    ended. Nothing is written before the end of the previous cycle, whose steps it replaces. Once another
+    process runs the agent, no effect begins: `LeaseError`.
 
     With the steps, it writes which step is at risk: the step under way, if it `may_kill` the process, since
     it calls a function of the program. `deaths` counts, by step, the processes that died in it; a process
@@ -122,7 +123,7 @@ class CycleSteps:
     async def begin(self) -> None:
         """Put the step under way at risk, if it may kill the process, before it is carried out."""
         self._at_risk = self._place if self.may_kill and not self._is_ending else ""
-        if self._resumes:
+        if self._resumes or self._write_behind.is_after_death:
             await self.written()
         elif self._stored != self._state:
             self._write_soon()

@@ -74,6 +74,8 @@ class Lease:
     def __init__(self, store: Store, agent: str, *, duration: float | None = None) -> None:
         self.lost: LeaseError | None = None
         self.generation = 0
+        self.follows_death = False
+        """Whether the previous holder did not release it, since its process died."""
         self._store = store
         self._agent = agent
         self._duration = DURATION if duration is None else duration
@@ -184,6 +186,7 @@ class Lease:
                 if not (generation := self.generation):  # the same if this process holds it already
                     is_own = stored.data.get("id") == self._id and not stored.data.get("is_free")
                     generation = stored.data["generation"] + (not is_own)
+                    self.follows_death |= not (is_own or stored.data["is_free"])
                 stored = await self._store.replace(replace(stored, data=self._data(generation)))
             self._stored = stored
             if stored is not None:

@@ -416,6 +416,7 @@ class Session:
 
     async def _end(self, record: CycleRecord, taken: Sequence[Record], *memory: Record) -> None:
         self.number, self.unfinished, self._current = record.number, None, None
+        self.write_behind.is_after_death = False
         notices: list[Notice] = []
         state = self.egress.take_record()
         if self.outbox.sends("failure", "recovery"):

@@ -65,6 +65,8 @@ class WriteBehind:
         """Whether the store has been away since the start, so that the stored state is unknown."""
         self.provisional_cycles = 0
         """The number of cycles that have ended while `is_provisional`."""
+        self.is_after_death = False
+        """Whether no cycle has ended since a process of the agent died."""
         self._remote = remote
         self._store = store
         self._agent = agent
@@ -87,6 +89,7 @@ class WriteBehind:
             async with asyncio.timeout(OPEN_TIMEOUT if self._remote else None):
                 if self.lease is not None:
                     await self.lease.acquire()
+                    self.is_after_death = self.lease.follows_death
                 return await stored_memory(self._store)
         except (LeaseError, ConfigError, DamagedRecordError):
             await self._release()
