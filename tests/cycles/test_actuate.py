@@ -68,6 +68,11 @@ def checks(*entries):
             [{"checks": [{"name": "mine"}]}],
             {"success": True, "checks": [{"name": "mine"}, PASSED]},
         ),
+        (
+            {"prompt": "?", "outputSchema": SCHEMA, **checks(DONE)},
+            [{"checks": None}],
+            {"success": True, "checks": [PASSED]},
+        ),
         ({"config": {"function": "yes"}}, (), {"success": True, "checks": []}),
         ({"config": {"function": "unknown"}}, (), {"success": None, "checks": []}),
         ({"config": {"function": "scored"}}, (), {"success": True, "checks": [], "score": 1}),

@@ -52,6 +52,8 @@ def rules(*entries):
         ({"config": {"function": "scored"}}, (), {"anomalies": [], "score": 6}),
         ({"config": {"function": "listed"}}, (), {"anomalies": [], "look": [1]}),
         ({"config": {"function": "silent"}}, (), {"anomalies": []}),
+        ({"config": {"function": "calm"}}, (), {"anomalies": []}),
+        ({"config": {"function": "calmer"}}, (), {"anomalies": []}),
     ],
 )
 def test_analyze_combines_rules_functions_and_models(part, replies, analysis):
@@ -59,6 +61,8 @@ def test_analyze_combines_rules_functions_and_models(part, replies, analysis):
         "scored": lambda state: {"score": state["environmentalData"]["payload"]["rate"]},
         "listed": lambda: [1],
         "silent": lambda: None,
+        "calm": lambda: {"anomalies": None},
+        "calmer": lambda: {"anomalies": [None]},
     }
     cycle = analyzed(part, functions, replies)
     assert cycle.state.derived_data["analysis"] == analysis

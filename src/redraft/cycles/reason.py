@@ -68,6 +68,8 @@ def _merge(analysis: dict[str, Any], answer: Any, name: str) -> None:
     anomalies = fields.pop(ANOMALIES, [])
     analysis |= fields
     for anomaly in cast("list[Any]", anomalies) if isinstance(anomalies, list) else [anomalies]:
+        if anomaly is None:
+            continue
         details = (
             cast("dict[str, Any]", anomaly) if isinstance(anomaly, dict) else {"message": as_text(anomaly)}
         )
