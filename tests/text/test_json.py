@@ -39,7 +39,7 @@ def test_a_key_may_come_twice_where_the_caller_allows_it():
     assert load_json('{"a": 1, "a": 2}') == {"a": 2}
 
 
-@pytest.mark.parametrize("value", [float("nan"), [float("inf")]])
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": 2**20_000}])
 def test_data_that_is_no_json_is_named(value):
     with pytest.raises(OutputError, match="The body is not plain JSON data"):
         bounded_json(value, "The body")

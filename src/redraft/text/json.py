@@ -82,6 +82,8 @@ def size_of(value: Any) -> Size:
                 deeper.extend(cast("list[Any]", item))
             elif isinstance(item, float) and not isfinite(item):
                 raise ValueError(f"{item!r} is not JSON")
+            elif isinstance(item, int):
+                str(item)  # raises for more digits than Python writes
             elif item is not None and not isinstance(item, int | float):
                 raise ValueError(f"a {type(item).__name__} is not JSON")
         level = deeper
