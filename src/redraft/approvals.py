@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._clock import is_future
 from redraft._codec import from_record, plain_data, to_record
 from redraft._hints import keyword_hints
-from redraft._validation import only
+from redraft._validation import check_flag, check_text, only
 from redraft.errors import ConfigError, OutputError
 from redraft.stores.base import Record, restored, values_of
 from redraft.stores.location import required_project_store
@@ -87,6 +87,14 @@ class HumanAnswer:
     """The id of the token that proved the identity of the person; empty without proof."""
 
 
+def checked_answer(answer: HumanAnswer) -> HumanAnswer:
+    """The answer with a plain value; raises `ConfigError` for an answer that can't be stored."""
+    check_flag("approved", answer.approved)
+    check_text("comment", answer.comment)
+    check_text("by", answer.by)
+    return replace(answer, value=plain_data(answer.value, "The value of the answer"))
+
+
 @keyword_hints()
 class Approvals:
     """Questions to people, and their answers, in a store (by default the project's).
@@ -152,9 +160,9 @@ class Approvals:
             earlier = await self.answer_to(approval)
         except OutputError as error:
             raise ConfigError(f"The question {approval.id!r} can no longer be answered. {error}") from error
-        data = approval.data if value is ... else plain_data(value, "The value of the answer")
-        name, proof = (by, "") if isinstance(by, str) else (by.name, by.token_id)
-        answer = HumanAnswer(approved, data, comment, name, datetime.now(UTC), proof=proof)
+        data = approval.data if value is ... else value
+        name, proof = getattr(by, "name", by), getattr(by, "token_id", "")
+        answer = checked_answer(HumanAnswer(approved, data, comment, name, datetime.now(UTC), proof=proof))
         stored = earlier or await self.put(approval, answer)
         if stored != answer:
             decision = "approved" if stored.approved else "rejected"

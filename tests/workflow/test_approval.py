@@ -269,6 +269,29 @@ def test_a_function_may_leave_the_answer_to_a_person():
     assert made(MemoryStore(), approver=lambda approval: None).run_sync().status == "waiting"
 
 
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"approved": "maybe"},
+        {"approved": True, "value": float("nan")},
+        {"approved": True, "comment": None},
+        {"approved": True, "by": 5},
+    ],
+)
+def test_an_answer_that_cannot_be_stored_is_refused_and_may_be_given_again(odd, keep):
+    store, why = MemoryStore(), rf"{[*odd][-1]}\b.*(must be|is not JSON)"
+    workflow = made(keep and store, approver=lambda approval: HumanAnswer(**odd))
+    with pytest.raises(WorkflowError, match=why):
+        workflow.run_sync(run_id="r" if keep else None)
+    if keep:
+        assert made(store).run_sync(run_id="r").status == "waiting"
+        with pytest.raises(ConfigError, match=why):
+            asyncio.run(answered(store, **odd))
+        asyncio.run(answered(store, approved=True))
+        assert made(store).run_sync(run_id="r").state["decision"]["approved"]
+
+
 def test_a_run_that_is_not_stored_can_not_wait():
     with pytest.raises(WorkflowError, match="the run is not stored, so no answer could resume it"):
         made(False).run_sync()

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft._calls import awaited
 from redraft._clock import moment_after
-from redraft._codec import plain_data
-from redraft.approvals import Approval, Approvals, HumanAnswer
+from redraft.approvals import Approval, Approvals, HumanAnswer, checked_answer
 from redraft.errors import ConfigError
 from redraft.loop.journal import enclosing_step
 from redraft.workflow.runtime import ActionResult, read_params
@@ -91,7 +90,7 @@ async def _ask_approver(approval: Approval, approver: Approver | None) -> HumanA
         return HumanAnswer(answer, approval.data, by="program", at=datetime.now(UTC))
     if answer is not None and not isinstance(answer, HumanAnswer):
         raise ConfigError(f"The approver must return True, False, a HumanAnswer or None, got {answer!r}.")
-    return answer
+    return answer and checked_answer(answer)
 
 
 def _digest(text: str) -> str:
@@ -99,12 +98,11 @@ def _digest(text: str) -> str:
 
 
 def _result(answer: HumanAnswer) -> ActionResult:
-    value = plain_data(answer.value, "The value of the answer")
     at = None if answer.at is None else answer.at.isoformat()
     return ActionResult(
         {
             "approved": answer.approved,
-            "value": value,
+            "value": answer.value,
             "comment": answer.comment,
             "by": answer.by,
             "at": at,
