@@ -43,21 +43,22 @@ def test_only_the_newest_pending_mail_stays(sent, gone):
 
 
 @pytest.mark.parametrize(
-    ("topic", "data", "message"),
+    ("topic", "data", "sender", "message"),
     [
-        ("weather", float("nan"), "The data of a message is not JSON data: "),
-        ("weather", {"at": object()}, "The data of a message is not JSON data: "),
-        (" ", 1, "topic must be a non-empty string, got ' '."),
-        (None, 1, "topic must be a non-empty string, got None."),
+        ("weather", float("nan"), "", "The data of a message is not JSON data: "),
+        ("weather", {"at": object()}, "", "The data of a message is not JSON data: "),
+        (" ", 1, "", "topic must be a non-empty string, got ' '."),
+        (None, 1, "", "topic must be a non-empty string, got None."),
+        ("weather", 1, None, "sender must be a string, got None."),
     ],
 )
-def test_a_message_that_would_change_on_its_way_is_refused(topic, data, message):
+def test_a_message_that_would_change_on_its_way_is_refused(topic, data, sender, message):
     async def main():
         async with monitor() as agent:
             with pytest.raises(ConfigError, match=message):
-                await agent.deliver(topic, data, "first")
+                await agent.deliver(topic, data, "first", sender=sender)
             with pytest.raises(ConfigError, match=message):
-                await (await Agents().get("monitor")).send_message(topic, data)
+                await (await Agents().get("monitor")).send_message(topic, data, sender=sender)
 
     run(main())
 

@@ -265,6 +265,7 @@ class Mailbox:
     ) -> AgentMessage:
         """Store plain JSON data under a topic; a repetition with the same `key` is ignored."""
         check_name("topic", topic)
+        check_text("sender", sender)
         now = self.clock()
         plain = plain_data(data, "The data of a message")
         text = plain if isinstance(plain, str) else json_text(plain)
