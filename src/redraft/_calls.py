@@ -282,9 +282,10 @@ def called(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a user's function that is not async; `RuntimeError` replaces the errors that end an event loop."""
     try:
         return fn(*args, **kwargs)
-    except (StopIteration, SystemExit) as error:
+    except (StopIteration, SystemExit, GeneratorExit) as error:
         # A future can't hold the first, so the caller would wait forever. The second, which parsers of
-        # arguments raise, would end the event loop and everything else in it.
+        # arguments raise, would end the event loop and everything else in it. The third would close the
+        # coroutines that wait for the call, which then can't await anything to clean up.
         raise RuntimeError(f"{fn!r} raised {named_error(error)}") from error
 
 

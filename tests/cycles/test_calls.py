@@ -335,11 +335,16 @@ def ends():
     raise SystemExit(3)
 
 
+def closes():
+    raise GeneratorExit
+
+
 @pytest.mark.parametrize(
     ("function", "error"),
     [
         (raises_stop, "RuntimeError: .*raises_stop .* raised StopIteration"),
         (ends, "RuntimeError: .*ends .* raised SystemExit: 3"),  # as argparse does
+        (closes, "RuntimeError: .*closes .* raised GeneratorExit"),
         (lambda: 1 / 0, "ZeroDivisionError"),
     ],
 )
