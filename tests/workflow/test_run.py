@@ -165,6 +165,25 @@ def test_another_visit_to_a_loop_replaces_all_keys_of_the_last_one():
     assert (state["a"], state["topic"], "b" in state) == (3, "tea", False)
 
 
+def test_another_visit_to_a_loop_keeps_equal_values_of_other_nodes():
+    loop = (
+        "- name: n\n  max_visits: 2\n  uses: reflection.loop\n  with:\n    generator: {action: look}\n"
+        "    evaluator: {type: custom, run: return True}\n"
+        "- name: then\n  uses: note\n  goto: [{if: not state.last, to: n}]\n"
+    )
+    look, note = making({"flag": True}, {"other": 1}), making({"flag": True, "last": False}, {"last": True})
+    assert ran(loop, actions={"look": look, "note": note}).state["flag"] is True
+
+
+def test_a_listener_cannot_change_the_state():
+    def spoil(event):
+        if isinstance(event, NodeFinished):
+            event.result.clear()
+
+    workflow = made("- {name: n, uses: note, output: o}", {"note": making({"a": 1})})
+    assert workflow.run_sync(on_event=spoil).state == {"o": {"a": 1}}
+
+
 def test_a_second_loop_replaces_the_verdict_of_the_first():
     loop = (
         "- name: {}\n  uses: reflection.loop\n  with:\n    generator: {{run: 'return {{\"a\": 1}}'}}\n"

@@ -40,7 +40,15 @@ from redraft.text.templates import TemplateError, braced, templates_in
 from redraft.types import NOTHING_USED, Stop, TokenUsage, usage_before
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.loop import RESULT, RESULT_KEYS
-from redraft.workflow.runtime import MODEL, NO_TEMPLATES, ActionResult, Resources, Scope, run_code
+from redraft.workflow.runtime import (
+    MODEL,
+    NO_TEMPLATES,
+    ActionResult,
+    Resources,
+    Scope,
+    copy_of,
+    run_code,
+)
 from redraft.workflow.spec import (
     APPROVE,
     CONTINUE,
@@ -94,10 +102,10 @@ class WorkflowRun:
     _steps: Steps = field(init=False)
     _visits: Counter[str] = field(init=False, default_factory=Counter[str])
     _nodes: list[str] = field(init=False, default_factory=list[str])
-    _loop_values: dict[str, dict[str, Any]] = field(init=False, default_factory=dict[str, "dict[str, Any]"])
-    """The keys and values that each loop last put into the state, by the name of its node."""
-    _written: set[str] = field(init=False, default_factory=set[str])
-    """The keys of the state that nodes have set, also to the value that they had before."""
+    _loops: set[str] = field(init=False, default_factory=set[str])
+    """The names of the loops that have put their results into the state."""
+    _written: dict[str, str] = field(init=False, default_factory=dict[str, str])
+    """The keys of the state that nodes have set, each with the last one; empty for a handled error."""
 
     def __post_init__(self) -> None:
         clock = monotonic if self.journal is None else self.journal.elapsed
@@ -154,7 +162,7 @@ class WorkflowRun:
         self._nodes.append(node.name)
         self._tally.add("nodes", result.usage)
         self._merge(node, result)
-        self.emit(NodeFinished(self.run_id, node.name, result.value))
+        self.emit(NodeFinished(self.run_id, node.name, copy_of(result.value)))
         try:
             return self._next(at)
         except ConfigError as error:
@@ -175,20 +183,20 @@ class WorkflowRun:
             merged = {key: item for key, item in items if not (is_built_in and key == MODEL)}
             if node.action == LOOP:
                 self._clear_output(node)
-                self._loop_values[node.name] = merged
-            self._write(merged)
+                self._loops.add(node.name)
+            self._write(merged, node.name)
         elif node.output is None and value is not None:
-            self._write({node.name: value})
+            self._write({node.name: value}, node.name)
         if result.failures:
             first = result.failures[0]
             error = {"node": node.name, "type": first["type"], "message": first["message"]}
             self._write({"error": {**error, "items": list(result.failures)}})
         if node.output is not None:  # last, because it overrides a key of the same name
-            self._write({node.output: value})
+            self._write({node.output: value}, node.name)
 
-    def _write(self, values: Mapping[str, Any]) -> None:
+    def _write(self, values: Mapping[str, Any], node: str = "") -> None:
         self.scope.state.update(values)
-        self._written.update(values)
+        self._written |= dict.fromkeys(values, node)
 
     def written(self) -> dict[str, Any]:
         """The part of the state that the nodes have set."""
@@ -239,7 +247,7 @@ class WorkflowRun:
         """The scope in which a node runs: a loop does not see the verdict of an earlier loop."""
         if node.action != LOOP:
             return self.scope
-        hidden = {key for merged in self._loop_values.values() for key in merged if key in RESULT_KEYS}
+        hidden = {key for key in RESULT_KEYS if self._written.get(key) in self._loops}
         state = {key: item for key, item in self.scope.state.items() if key not in hidden}
         return replace(self.scope, state=state)
 
@@ -251,11 +259,9 @@ class WorkflowRun:
 
     def _clear_output(self, node: Node) -> None:
         """Remove values that would mix with a loop's output: of an earlier visit, and any loop's `result`."""
-        state = self.scope.state
-        for name, merged in self._loop_values.items():
-            for key, item in merged.items():
-                if (name == node.name or key == RESULT) and state.get(key) is item:
-                    del state[key]
+        for key, name in self._written.items():
+            if name == node.name or (key == RESULT and name in self._loops):
+                self.scope.state.pop(key, None)
 
     def _located(self, error: Exception, at: int) -> Exception:
         """Add the place in the file: mistakes become a `WorkflowError`, other errors get a note."""
