@@ -161,7 +161,8 @@ class Approvals:
         except OutputError as error:
             raise ConfigError(f"The question {approval.id!r} can no longer be answered. {error}") from error
         data = approval.data if value is ... else value
-        name, proof = getattr(by, "name", by), getattr(by, "token_id", "")
+        name: Any = getattr(by, "name", by)
+        proof: str = getattr(by, "token_id", "")
         answer = checked_answer(HumanAnswer(approved, data, comment, name, datetime.now(UTC), proof=proof))
         stored = earlier or await self.put(approval, answer)
         if stored != answer:
