@@ -68,15 +68,24 @@ def test_an_action_that_killed_three_processes_fails_and_the_cycle_goes_on():
     assert [one["status"] for one in result.state["memory"]["recentActions"]] == ["failed", "succeeded"]
 
 
+def test_an_action_whose_name_has_a_slash_fails_as_others_do():
+    result, world = run(lives(3, "lower", MONITOR.replace("acts", "an/act")))
+    assert (result.status, world.levels) == ("finished", [])
+    assert "3 processes in a row died in 'actuate/an/act/lower'" in result.metrics.failures[0]
+
+
 def test_an_action_that_killed_two_processes_runs_by_itself(caplog):
     result, world = run(lives(2, "lower"))
     assert (result.status, result.metrics.failures, world.levels) == ("finished", (), [1])
     assert "The agent 'monitor' runs 'actuate/acts/lower' by itself: its process died 2 times." in caplog.text
 
 
-@pytest.mark.parametrize(("point", "step"), [("look", "sense"), ("think", "reason/thought")])
-def test_a_substage_that_killed_three_processes_fails_and_reflect_runs(point, step):
-    result, world = run(lives(3, point))
+@pytest.mark.parametrize(
+    ("point", "name", "step"),
+    [("look", "rates", "sense"), ("think", "thought", "reason/thought"), ("think", "a/b/c", "reason/a/b/c")],
+)
+def test_a_substage_that_killed_three_processes_fails_and_reflect_runs(point, name, step):
+    result, world = run(lives(3, point, MONITOR.replace("thought", name)))
     assert (result.number, result.status, world.levels) == (1, "failed", [])
     assert f"3 processes in a row died in '{step}'" in result.error
     assert result.metrics.tokens is not None

@@ -20,7 +20,7 @@ from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Mapping
 
     from redraft.cycles.write_behind import WriteBehind
     from redraft.protocols import Step
@@ -239,12 +239,12 @@ def check_step() -> None:
 class IsolatedStep:
     """The step of a cycle that keeps a step from killing process after process.
 
-    Only the steps of `callers` can: the stages and substages that call functions of the program. A step in
+    Only the steps of `callers` can, since they call functions of the program; true for actions. A step in
     which two processes died is run while no other agent of the process runs such a step. If the process dies
     again, the step fails with a `PoisonError`, and an effect where it begins (`check_step`).
     """
 
-    def __init__(self, step: Step, steps: CycleSteps | None, agent: str, callers: Collection[str]) -> None:
+    def __init__(self, step: Step, steps: CycleSteps | None, agent: str, callers: Mapping[str, bool]) -> None:
         self.__wrapped__ = step
         self._steps = steps
         self._agent = agent
@@ -257,13 +257,13 @@ class IsolatedStep:
     ) -> R:
         """Replay a step, or carry it out: with the other steps of this process, alone, or no more."""
         self._name = name
-        self._may_kill = name in self._callers or "/".join(name.split("/")[:2]) in self._callers
+        self._may_kill = name in self._callers
         if self._steps is not None:
             self._steps.may_kill = self._may_kill
         return await self.__wrapped__(name, returns, self._isolated, fn, *args, **kwargs)
 
     async def _isolated(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        deaths = 0 if self._steps is None else self._steps.deaths
+        deaths = self._steps.deaths if self._may_kill and self._steps is not None else 0
         is_inside, problem = _problem.get() is not None, ""
         if deaths > DEATHS_TOGETHER:
             problem = (
@@ -272,7 +272,7 @@ class IsolatedStep:
             )
         outside = _problem.set(problem)
         try:
-            if problem and not _acts(self._name):
+            if problem and not self._callers[self._name]:
                 check_step()
             if problem or is_inside or not self._may_kill:
                 return await self._begun(fn, *args, **kwargs)

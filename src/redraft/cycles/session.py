@@ -42,7 +42,7 @@ from redraft.stores.base import Record
 from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
@@ -235,10 +235,10 @@ class Session:
             except StoreError as error:
                 logger.info("The card of the agent %r can't be stored yet: %s", self.location.agent, error)
 
-    def step(self, record: CycleRecord, callers: Collection[str]) -> Step:
+    def step(self, record: CycleRecord, callers: Mapping[str, bool]) -> Step:
         """The step for the effects of a cycle, with a journal if the store outlives the process.
 
-        `callers` are the stages and substages that call functions of the program.
+        `callers` are the steps that call functions of the program; true for actions.
         """
         self._current = record
         if not self.location.is_durable or self.write_behind.is_away:

@@ -815,17 +815,18 @@ def functions_in(part: object) -> Iterator[str]:
                 yield from functions_in(value)
 
 
-def callers_in(spec: AgentSpec) -> set[str]:
-    """The stages and substages that call functions of the program, such as `actuate` and `actuate/act`."""
-    stages = ((stage, getattr(spec.stages, stage)) for stage in STAGES)
-    parts = [
-        (stage, part)
-        for stage, parts in stages
-        if parts
-        for part in parts.substages
-        if any(functions_in(part))
-    ]
-    return {stage for stage, _ in parts} | {f"{stage}/{part.name}" for stage, part in parts}
+def callers_in(spec: AgentSpec) -> dict[str, bool]:
+    """The steps that call functions of the program, such as `actuate/act/order`; true for actions."""
+    callers = {
+        f"actuate/{part.name}/{action.name}": True
+        for part in substages_of(spec, Execute)
+        for action in part.config.actions
+        if isinstance(action, FunctionAction)
+    }
+    for stage, part, _ in substages(spec):
+        if not isinstance(part, Execute) and any(functions_in(part)):
+            callers[stage if stage == "sense" else f"{stage}/{part.name}"] = False
+    return callers
 
 
 ANY = "*"
