@@ -9,7 +9,8 @@ from time import time_ns
 import pytest
 
 from redraft.fleet.postgres_queue import ProcrastinateQueue
-from redraft.fleet.queue import JOB, FleetJob, StoreQueue, WorkerCard
+from redraft.fleet.queue import JOB, WAITING, WORKER, FleetJob, StoreQueue, WorkerCard
+from redraft.stores.base import Record
 from redraft.stores.sqlite import MemoryStore, SqliteStore
 from redraft.text.characters import visible
 
@@ -403,3 +404,21 @@ def test_a_job_of_another_form_holds_no_other_job_up(caplog):
 
     asyncio.run(main())
     assert caplog.text.count("the job is not claimed") == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"program": "clerk", "version": "", "claim": 0, "due": "soon"}])
+def test_a_damaged_place_in_the_line_and_a_damaged_worker_hold_no_job_up(fields):
+    async def main():
+        store = MemoryStore()
+        gone, queue = StoreQueue(store), StoreQueue(store)
+        await store.put(Record(WAITING, "0000", fields))
+        await gone.submit(job("a"))
+        for each in (gone, queue):
+            await each.register(WorkerCard("w", "here", 1, "v1", ("clerk",), 4))
+        assert (await gone.claim()).run_id == "a"
+        [running] = await gone.find(["running"])
+        await store.put(Record(WORKER, running.worker, {}))
+        assert await queue.reap(0) == ["a"]
+        assert (await queue.claim()).run_id == "a"
+
+    asyncio.run(main())

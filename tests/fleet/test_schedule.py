@@ -115,20 +115,24 @@ def test_while_a_job_of_a_program_that_runs_alone_waits_its_schedule_adds_none()
     asyncio.run(main())
 
 
-def test_a_worker_submits_and_runs_due_jobs():
+@pytest.mark.parametrize("damaged", [{}, {"until": "soon"}, {"until": "2026-11-23T08:30:00"}])
+def test_a_worker_submits_and_runs_due_jobs_next_to_a_damaged_schedule(damaged, caplog):
     async def main():
         store = MemoryStore()
         short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3})
         pattern = ReflectionPattern(quality_criteria=[short])
         clerk = Agent(ScriptedModel(lambda _request: "Done."), pattern=pattern, keep=store, name="clerk")
-        schedule = Schedule("often", "* * * * * *", clerk, "Sum up.")
-        fleet = Fleet([clerk], schedules=[schedule], store=store, queue=StoreQueue(store), tries=0)
+        schedules = [Schedule(name, "* * * * * *", clerk, "Sum up.") for name in ("damaged", "often")]
+        await store.put(Record(SCHEDULE, "damaged", damaged))
+        fleet = Fleet([clerk], schedules=schedules, store=store, queue=StoreQueue(store), tries=0)
         worker = FleetWorker(fleet)
         assert await asyncio.wait_for(worker.run(jobs=1), 60) == 1
         [job] = await fleet.jobs(("finished", "failed"))
         assert job.run_id.startswith("often-20")
 
     asyncio.run(main())
+    assert "can't be reached" not in caplog.text
+    assert "The record 'schedule' 'damaged' is damaged" in caplog.text
 
 
 @pytest.mark.parametrize(

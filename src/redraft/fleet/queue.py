@@ -14,7 +14,7 @@ from redraft._codec import from_record, to_record
 from redraft._hints import keyword_hints
 from redraft.errors import ConfigError, DamagedRecordError, StoreError
 from redraft.redact.log import warn_once
-from redraft.stores.base import FencedStore, Record, intact, restored
+from redraft.stores.base import FencedStore, Record, intact, reading, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -280,22 +280,21 @@ class StoreQueue:
         while page := await self._store.find(WAITING, after=after, limit=_SCANNED):
             for waiting in intact(page):
                 data = waiting.data
-                fits = data["program"] in card.programs and (
-                    any_version or data["version"] in ("", card.version)
-                )
-                if fits and (data["due"] is None or _is_due(waiting)):
-                    job = await self._claim(waiting)
-                    if job is not None:
+                try:
+                    with reading(waiting):
+                        fits = data["program"] in card.programs and (
+                            any_version or data["version"] in ("", card.version)
+                        )
+                        is_due = data["due"] is None or _is_due(waiting)
+                    if fits and is_due and (job := await self._claim(waiting)) is not None:
                         return job
+                except DamagedRecordError as error:
+                    warn_once(f"{error} Until then, the job is not claimed.")
             after = page[-1]
         return None
 
     async def _claim(self, waiting: Record) -> FleetJob | None:
-        try:
-            before = await self.get(waiting.data["run_id"])
-        except DamagedRecordError as error:
-            warn_once(f"{error} Until then, the job is not claimed.")
-            return None
+        before = await self.get(waiting.data["run_id"])
         job = None
         if before is not None and before.state == "queued" and before.claim == waiting.data["claim"]:
             taken = replace(
@@ -389,7 +388,7 @@ class StoreQueue:
             if worker.updated_at is None
             or (worker.updated_at > deadline and not is_future(worker.updated_at, now))
         }
-        versions = {worker.key: str(worker.data["version"]) for worker in workers}
+        versions = {worker.key: str(worker.data.get("version", "")) for worker in workers}
         reaped: list[str] = []
         for job in await self._jobs({"state": "running"}):
             if job.worker in alive:

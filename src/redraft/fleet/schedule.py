@@ -14,7 +14,7 @@ from redraft.fleet.programs import Runnable
 from redraft.fleet.queue import FleetJob, check_priority
 from redraft.loop.journal import check_run_id
 from redraft.redact.log import logger
-from redraft.stores.base import Record
+from redraft.stores.base import Record, reading
 
 if TYPE_CHECKING:
     from redraft.fleet.queue import Queue
@@ -115,8 +115,10 @@ async def submit_due(
     record, is_new = await store.put_if_absent(Record(SCHEDULE, schedule.name, {"until": now.isoformat()}))
     if is_new:
         return []
-    since = datetime.fromisoformat(record.data["until"])
-    if is_future(since, now):  # the clock was set back
+    with reading(record):
+        since = datetime.fromisoformat(record.data["until"])
+        is_ahead = is_future(since, now)
+    if is_ahead:  # the clock was set back
         await store.replace(replace(record, data={**record.data, "until": now.isoformat()}))
         return []
     if schedule.next_after(since) > now:

@@ -33,7 +33,7 @@ from redraft.fleet.programs import JobOutcome, failure
 from redraft.fleet.queue import FleetJob, Heartbeat, JobState, WorkerCard
 from redraft.fleet.schedule import submit_due
 from redraft.loop.journal import Claim, claim_under_way
-from redraft.redact.log import logger
+from redraft.redact.log import logger, warn_once
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
@@ -536,15 +536,18 @@ class FleetWorker:
         for schedule in self.fleet.schedules:
             now = datetime.fromtimestamp(self._clock(), UTC)
             program = self.fleet.programs[self.fleet.name_of(schedule.program)]
-            await submit_due(
-                schedule,
-                program.name,
-                self._queue,
-                self.fleet.store,
-                now,
-                late,
-                skip_while_queued=program.runs_alone,
-            )
+            try:
+                await submit_due(
+                    schedule,
+                    program.name,
+                    self._queue,
+                    self.fleet.store,
+                    now,
+                    late,
+                    skip_while_queued=program.runs_alone,
+                )
+            except DamagedRecordError as error:
+                warn_once(f"{error} Until then, the schedule submits no jobs.")
 
     def _clock(self) -> float:
         """The time of the queue, by its clock at the last heartbeat."""
