@@ -8,10 +8,12 @@ from redraft._codec import from_record
 from redraft.approvals import ANSWER, HumanAnswer
 from redraft.cycles import Agents
 from redraft.cycles.cycle import CycleWaiting
+from redraft.cycles.lease import LEASE
 from redraft.cycles.mail import Feedback, mail_record
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.records import CycleRecord, new_id, stored_cycle
 from redraft.errors import ConfigError
+from redraft.stores.base import Record
 from redraft.stores.sqlite import MemoryStore
 from support.kept_agents import CONTROLLED
 from support.memory_stores import connection_of, copy_of
@@ -470,3 +472,14 @@ def test_rejects_feedback_on_unknown_actions_and_parameters(feedback, message, w
 
     run(main())
     assert [int(level) for level in world.levels] == [4 if waits else 1]
+
+
+def test_a_lease_that_cannot_be_read_hides_no_agent(caplog):
+    async def main():
+        store = MemoryStore()
+        await store.put_all([stored_cycle(CycleRecord(1, NOON, id=new_id())), Record(LEASE, LEASE, {})])
+        agents = [monitor(text=named("newer"), storage=store), monitor(text=named("other"))]
+        return [one.status for one in await Agents().all() if one.name in {agent.name for agent in agents}]
+
+    assert run(main()) == ["running", "new"]
+    assert "Upgrade redraft if a newer version wrote it" in caplog.text

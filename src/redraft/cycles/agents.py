@@ -40,8 +40,9 @@ from redraft.cycles.records import (
 )
 from redraft.cycles.storage import AgentLocation, known_locations, prune
 from redraft.cycles.trace import TRACE, trace_key
-from redraft.errors import ConfigError, DamagedRecordError
+from redraft.errors import ConfigError, DamagedRecordError, LeaseError
 from redraft.loop.runs import Exchange, StoredStep
+from redraft.redact.log import warn_once
 from redraft.stores.base import reading
 from redraft.stores.run_index import CYCLE, Totals, run_index
 from redraft.text.json import load_json
@@ -180,17 +181,24 @@ class AgentHandle:
         cycles = await self.cycles(limit=1)
         last = cycles[0] if cycles else None
         status = "new" if last is None else last.status
-        if status in UNDER_WAY and self.location.is_durable:
-            lease = await self._store.get(LEASE, LEASE)
-            if lease is None or not live_holder(lease.data):
-                [again] = await self.cycles(limit=1)  # the cycle may have ended before the lease was read
-                last, status = again, "killed" if again == last else again.status
+        if status in UNDER_WAY and self.location.is_durable and not await self._is_held():
+            [again] = await self.cycles(limit=1)  # the cycle may have ended before the lease was read
+            last, status = again, "killed" if again == last else again.status
         feedback = tuple(await self.pending())
         try:
             card = await self.card()
         except DamagedRecordError as error:  # must not hide the other agents of a list
             card = AgentCard(self.name, description=str(error))
         return AgentSummary(self.name, card, self.location.kind, status, last, feedback)
+
+    async def _is_held(self) -> bool:
+        """Whether a process runs the agent, or may, since its lease can't be read."""
+        try:
+            lease = await self._store.get(LEASE, LEASE)
+            return lease is not None and bool(live_holder(lease.data))
+        except (LeaseError, DamagedRecordError) as error:  # must not hide the other agents of a list
+            warn_once(str(error))
+            return True
 
     async def card(self) -> AgentCard:
         """The profile of the agent."""
