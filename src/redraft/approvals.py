@@ -191,8 +191,8 @@ class Approvals:
         A question of an earlier try whose deadline has passed without an answer is asked again.
         """
         if approval.key and await self._store.get(APPROVAL, approval.id) is None:
-            for record in await self._store.find(APPROVAL, where={"key": approval.key}):
-                earlier = from_record(Approval, record.data)
+            records = await self._store.find(APPROVAL, where={"key": approval.key})
+            for earlier in values_of(records, Approval):
                 if not earlier.is_overdue or await self._store.get(ANSWER, earlier.id) is not None:
                     return earlier
         record, _ = await self._store.put_if_absent(approval.stored())

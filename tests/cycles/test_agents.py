@@ -14,9 +14,10 @@ from redraft.cycles.memory import stamp_of
 from redraft.cycles.records import CycleRecord, new_id, stored_cycle
 from redraft.errors import ConfigError
 from redraft.stores.base import Record
+from redraft.stores.run_index import CYCLE
 from redraft.stores.sqlite import MemoryStore
 from support.kept_agents import CONTROLLED
-from support.memory_stores import connection_of, copy_of
+from support.memory_stores import connection_of, copy_of, damage
 from support.monitor import MONITOR, World, monitor, run
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -483,3 +484,15 @@ def test_a_lease_that_cannot_be_read_hides_no_agent(caplog):
 
     assert run(main()) == ["running", "new"]
     assert "Upgrade redraft if a newer version wrote it" in caplog.text
+
+
+def test_a_damaged_cycle_does_not_come_in_place_of_another():
+    async def main():
+        store = MemoryStore()
+        async with monitor(text=named("hurt"), storage=store) as agent:
+            first, second = await agent.run_cycle(), await agent.run_cycle()
+        handle = await Agents().get("hurt")
+        damage(store, CYCLE, CycleRecord(1, NOON, id=first.id).key)
+        return second.id, (await handle.cycle(second.id)).id
+
+    assert len(set(run(main()))) == 1

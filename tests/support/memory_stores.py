@@ -19,3 +19,9 @@ def copy_of(store, *, without=()):
     for kind in without:
         connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
     return copy
+
+
+def damage(store, kind, key="%"):
+    """Damage a record, or all of a kind."""
+    damaged = "UPDATE records SET data = '{' WHERE kind = ? AND key LIKE ?"
+    connection_of(store).execute(damaged, (kind, key))

@@ -17,6 +17,7 @@ from redraft.workflow import Approvals, HumanAnswer, Workflow, Workflows
 from redraft.workflow.history import LAUNCH, Launch
 from support.commands import document, redraft
 from support.dashboards import Seen, pages
+from support.memory_stores import damage
 from support.workflows import making
 
 TEXT = """
@@ -504,3 +505,10 @@ def test_a_question_in_a_store_of_the_users_own_is_answered_with_database(projec
     done = redraft("approve", "last", "--no-resume", "--database", "own.db")
     assert (done.exit_code, "Approved." in done.stderr) == (0, True), done.output
     assert workflow.run_sync(run_id="r").state["sent"] == "done"
+
+
+def test_a_damaged_question_keeps_no_other_from_being_asked():
+    store = MemoryStore()
+    assert made(store).run_sync(run_id="a").status == "waiting"
+    damage(store, APPROVAL)
+    assert made(store).run_sync(run_id="b").status == "waiting"

@@ -7,9 +7,11 @@ import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel
 from redraft.errors import ChangedRunError, ModelError, ReflectionFailedError, WorkflowError
+from redraft.loop.record import RUN
 from redraft.loop.runs import Runs
 from redraft.workflow import Approvals, Workflow, Workflows
 from redraft.workflow.history import ItemRun
+from support.memory_stores import damage
 from support.workflows import making
 
 TEXT = """
@@ -481,3 +483,13 @@ def test_a_loop_explains_the_end_of_its_workflow_unless_another_node_failed_afte
     assert why_after("nodes:" + LOOP % "b") is None
     after = why_after("nodes:" + LOOP % "a" + "  - {name: two, uses: two}\n", two=fail)
     assert after[2].startswith("The node 'two' failed after 1 finished node: RuntimeError")
+
+
+def test_a_damaged_run_is_no_loop_of_another_workflow():
+    store = MemoryStore()
+    for run_id in ("a", "b"):
+        workflow, _, _ = kept(store)
+        workflow.run_sync(run_id=run_id)
+    loop = asyncio.run(Workflows(store).run_of("b"))
+    damage(store, RUN, asyncio.run(Workflows(store).run_of("a")))
+    assert asyncio.run(Workflows(store).run_of("b")) == loop

@@ -240,9 +240,9 @@ class AgentHandle:
 
     async def _record(self, name: int | str) -> Record | None:
         if isinstance(name, str):
-            records = await self._store.find(CYCLE, where={"id": name}, limit=1)
-        else:
-            records = await self._store.find(CYCLE, prefix=cycle_prefix(name), limit=1)
+            records = await self._store.find(CYCLE, where={"id": name})  # and damaged ones
+            return next((record for record in records if record.key.endswith(f"-{name}")), None)
+        records = await self._store.find(CYCLE, prefix=cycle_prefix(name), limit=1)
         return records[0] if records else None
 
     async def trace(self, number: int) -> CycleTrace:

@@ -275,7 +275,7 @@ class Workflows:
         if workflow is None:
             return (await self.last_id() if reference == LAST else None) or reference
         run_id = workflow.record.run_id
-        loops = [loop.key for loop in await self._store.find(RUN, where={"parent": run_id})]
+        loops = [loop.key for loop in intact(await self._store.find(RUN, where={"parent": run_id}))]
         if not loops:
             raise ConfigError(
                 f"No loop of the workflow {run_id!r} has run; `redraft show {run_id}` shows what has."
