@@ -431,6 +431,14 @@ def test_too_many_parallel_webhooks_are_retried_later_and_health_answers(monkeyp
     assert statuses == [202, 202]
 
 
+@pytest.mark.parametrize("trigger", ["{type: manual}", "{type: interval, intervalMs: 10}"])
+def test_no_cycles_are_none(trigger):
+    world, text = World(), MONITOR.replace("stages:", f"triggers: [{trigger}]\nstages:", 1)
+    agent = monitor(world, text=text, storage=MemoryStore())
+    run(asyncio.wait_for(AgentHost([agent]).run(0), 10))
+    assert world.looks == 0
+
+
 def test_one_agent_that_fails_leaves_the_others_running():
     async def main():
         worlds = World(), World()

@@ -130,8 +130,9 @@ class AgentHost:
         }
 
     async def _run(self, agent: CycleAgent, cycles: int | None, *, immediately: bool) -> None:
+        cycles = 1 if cycles is None and agent.is_manual else cycles
         try:
-            await agent.run_forever(cycles or (1 if agent.is_manual else None), immediately=immediately)
+            await agent.run_forever(cycles, immediately=immediately)
         except Exception as error:
             self._ended[agent.name] = "failed"
             if len(self.agents) > 1:  # the error of a single agent is raised immediately
