@@ -150,7 +150,14 @@ def test_line_within_a_block(text, line, found):
         " a\nb",
         "a\r\nb",
         "\u2028",
+        "a\u2028",
+        "a\x85",
+        "a\n\x85\nb",
     ],
 )
 def test_a_text_is_read_back_as_it_was_written(text):
     assert load_yaml(dump_yaml([text, {text: text}])) == [text, {text: text}]
+
+
+def test_half_a_character_is_written_as_a_replacement_character():
+    assert load_yaml(dump_yaml({"a\ud83d": "\ud83d\ude00 b\ud83d"})) == {"a\ufffd": "\U0001f600 b\ufffd"}

@@ -10,6 +10,7 @@ import yaml
 from yaml import events
 
 from redraft.errors import ConfigError
+from redraft.text.characters import well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -331,8 +332,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    text = well_formed(text)
     lines = text.split("\n")
-    if any(len(line.splitlines()) > 1 for line in lines):  # only quotation marks preserve U+0085 and U+2028
+    if "".join(lines) != "".join(text.splitlines()):  # only quotation marks preserve U+0085 and U+2028
         style = '"'
     elif not isinstance(_plain_value(text), str):  # PyYAML quotes only what YAML 1.1 reads as a number
         style = "'"
@@ -345,5 +347,5 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any) -> str:
-    """Write plain data as editable YAML; any text is read back unchanged."""
+    """Write plain data as editable YAML; any text is read back unchanged, except for lone surrogates."""
     return cast("Any", yaml).dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
