@@ -18,6 +18,7 @@ from redraft.integrations.hook_sessions import Sessions
 from redraft.lessons.exchange import ExportFile
 from redraft.loop import EventLog
 from redraft.loop.cli import write_output
+from redraft.retention import back_up, restore
 from redraft.stores.base import Record
 from redraft.stores.sqlite import check_database, copy_database, restore_database
 from redraft.testing import Cassette
@@ -74,6 +75,16 @@ def add_image(path):
     add_cases(cases, [EvalCase("a", PlainTask("Look.", images=(image,)))])
 
 
+def restore_lesson(path):
+    lesson = Path("memory", "lesson.md")
+    lesson.parent.mkdir()
+    lesson.write_text("text")
+    back_up("backup")
+    lesson.unlink()
+    lesson.symlink_to(path)
+    restore("backup", force=True)
+
+
 def weights(path):
     path.with_name("it.gguf").symlink_to(path)
     Agent(f"local:{path.with_name('it.gguf')}")
@@ -93,6 +104,7 @@ USES = {
     "a backup": lambda path: copy_database(path, path.with_name("copy")),
     "a check": check_database,
     "a restored database": lambda path: restore_database(path, whole_database(path.with_name("copy"))),
+    "a restored lesson": restore_lesson,
     "events": EventLog,
     "a cassette": lambda path: Cassette(path, record=ScriptedModel(["x"])),
     "an output": lambda path: write_output(path, "text", force=True),

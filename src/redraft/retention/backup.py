@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._codec import to_json
 from redraft._files import replace_file
-from redraft._locks import make_folder
+from redraft._locks import check_regular, make_folder
 from redraft._texts import abridged, counted
 from redraft.errors import ConfigError, StoreError
 from redraft.lessons.documents import INDEX
@@ -145,7 +145,8 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
         replaced = [
             path
             for name, path in targets.items()
-            if path.exists() and (path.name == DATABASE or path.read_bytes() != (stage / name).read_bytes())
+            if check_regular(path)
+            and (path.name == DATABASE or path.read_bytes() != (stage / name).read_bytes())
         ]
         if check or (replaced and not force):
             names = abridged([os.path.relpath(path, folder) for path in replaced], MOST_NAMED)
