@@ -56,6 +56,24 @@ def test_a_journal_without_its_run_and_a_damaged_record_are_named(project):
     assert redraft("doctor").exit_code == 0
 
 
+def test_records_with_other_fields_than_expected_are_named_too(project):
+    async def put():
+        store = project_store()
+        await store.put(Record("run", "odd", {"status": "finished", "process": {"pid": 1}}))
+        await store.put(Record("note", "odd", {}))
+        await store.aclose()
+
+    asyncio.run(put())
+    assert problems()["records"].startswith("2 records damaged: ")
+    left = redraft("forget", "--text", PERSON, "--yes", "--json")
+    places = document(left)["forgotten"]["unreadable"]
+    assert [place.partition(" is damaged: its fields can't be read")[0] for place in places] == [
+        "The record 'note' 'odd'",
+        "The record 'run' 'odd'",
+    ]
+    assert redraft("prune", "--older-than", "0h", "--yes").exit_code == 0
+
+
 @SQLITE
 def test_problems_of_a_database_file_come_with_advice(project):
     asyncio.run(fill(project, PERSON))

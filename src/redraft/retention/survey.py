@@ -17,7 +17,7 @@ from redraft.cycles.mail import FEEDBACK
 from redraft.cycles.records import CARD
 from redraft.cycles.storage import AGENT
 from redraft.cycles.trace import TRACE
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, DamagedRecordError
 from redraft.evals.report import EVALUATION, TRY
 from redraft.fleet.gate import LIMIT, SPENDING
 from redraft.fleet.queue import JOB, WAITING, WORKER
@@ -31,7 +31,7 @@ from redraft.loop.labels import LABEL
 from redraft.loop.record import IMAGE, Process
 from redraft.notes.store import CURRENT, NOTE, NOTED_TASK
 from redraft.proposals.proposals import PROPOSED
-from redraft.stores.base import ManagedStore, json_text
+from redraft.stores.base import ManagedStore, json_text, reading
 from redraft.stores.run_index import LESSON_USE, NOTE_COST, NOTE_USE, RUN
 from redraft.text.search import has_text
 from redraft.web.people import PERSON
@@ -209,14 +209,18 @@ class Survey:
         self._processes: dict[str, Process] = {}
 
     def add(self, record: Record) -> None:
-        """Add a record."""
+        """Add a record, as damaged if it can't be read."""
         key, runs = (record.kind, record.key), runs_of(record)
         for run in runs:
             self.ids.add(run)
             self._parts[run].append(key)
-        if record.damage:
-            self.damaged[key] = record.damage
-            return
+        try:
+            with reading(record):
+                self._add_intact(record, key, runs)
+        except DamagedRecordError as error:
+            self.damaged[key] = str(error)
+
+    def _add_intact(self, record: Record, key: Key, runs: tuple[str, ...]) -> None:
         if runs:
             self.sizes[runs[0]] += len(json_text(record.data))
             self._add_run(record, runs)
