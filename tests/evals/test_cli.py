@@ -259,6 +259,7 @@ def test_an_interrupted_evaluation_goes_on(project):
             ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "x.json"),
             "baseline 'x.json' can't be read",
         ),
+        (("eval", "cases.yaml", "-a", "an_app:writer", "--against", "deep.json"), "is not JSON: maximum"),
         (
             ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "cases.json", "--compare", "x"),
             "not both",
@@ -273,6 +274,7 @@ def test_an_interrupted_evaluation_goes_on(project):
     ],
 )
 def test_mistakes_cost_nothing_and_have_exit_code_2(project, words, message):
+    (project / "deep.json").write_text("[" * 100_000)
     (project / "old.json").write_text('{"sides": [], "tries": []}', "utf-8")
     result = redraft(*words)
     assert result.exit_code == 2, result.stdout

@@ -431,6 +431,23 @@ def test_files_and_folders_without_permission_are_named(project):
     assert asyncio.run(Runs().find(inner=True)) == []
 
 
+@pytest.mark.parametrize("project", ["sqlite"], indirect=True)
+def test_data_is_searched_at_any_depth(project):
+    def nested(depth):
+        return f'{"[" * depth}"{PERSON}"{"]" * depth}'
+
+    asyncio.run(put(Record("attempt", "deep", {"nested": json.loads(nested(900))})))
+    for number, depth in enumerate((900, 100_000)):
+        Sessions().save(CodingSession(f"claude-{number}"))
+        (project / ".redraft" / "hooks" / f"claude-{number}.json").write_text(nested(depth))
+    event = '{"schema_version": 1, "event": "draft", "run_id": "other", "output": '
+    (project / "events.jsonl").write_text(f"{event}{nested(900)}}}\n")
+    (project / "deep.jsonl").write_text(f"{event}{nested(100_000)}}}\n")
+    erased = forget(text=PERSON)
+    assert {**erased.counts} == {"coding attempt": 1, "coding session": 2, "event": 1}
+    assert erased.other_files == ("deep.jsonl",)
+
+
 def test_an_event_that_was_cut_off_is_named_since_it_is_not_erased(project):
     event = {"schema_version": 1, "event": "draft", "at": "2026-01-01T00:00:00Z", "text": PERSON}
     whole = json.dumps(event)

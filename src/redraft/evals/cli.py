@@ -397,7 +397,7 @@ def _document(path: Path) -> Mapping[str, Any]:
         return cast("dict[str, Any]", json.loads(path.read_text("utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"The baseline {str(path)!r} can't be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The baseline {str(path)!r} is not JSON: {error}.") from error
 
 

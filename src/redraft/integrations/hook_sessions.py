@@ -182,7 +182,7 @@ class Sessions:
                 continue
             try:
                 is_found = has_text(json.loads(text), is_match)
-            except ValueError:  # cut off while it was written
+            except (ValueError, RecursionError):  # cut off while it was written, or foreign
                 is_found = is_match(text)
             if is_found:
                 erased.append(path.name)

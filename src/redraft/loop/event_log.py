@@ -144,7 +144,7 @@ def _event_in(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_event = isinstance(event.get("event"), str) and (
         len(line) >= _FEWEST_BYTES or event["event"] == ERASED

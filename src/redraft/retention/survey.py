@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -33,12 +32,12 @@ from redraft.notes.store import CURRENT, NOTE, NOTED_TASK
 from redraft.proposals.proposals import PROPOSED
 from redraft.stores.base import ManagedStore, json_text, reading
 from redraft.stores.run_index import LESSON_USE, NOTE_COST, NOTE_USE, RUN
-from redraft.text.search import has_text
+from redraft.text.search import has_text, texts_in
 from redraft.web.people import PERSON
 from redraft.workflow.history import INNER_WORKFLOW, LAUNCH, WORKFLOW
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 
     from redraft.fleet.queue import FleetJob
     from redraft.stores.base import Record, Store
@@ -234,7 +233,7 @@ class Survey:
         if record.kind == NOTE_USE:
             self.runs_with_notes[_identity(record)][run] = record.data.get("version")
         if self._all_images and record.kind != IMAGE:
-            self._images[next(iter(runs), "")] |= self._all_images & set(_texts(record.data))
+            self._images[next(iter(runs), "")] |= self._all_images & set(texts_in(record.data))
         is_hit = self._is_match is not None and _is_hit(record, self._is_match)
         if record.kind == NOTE:
             version = int(record.key.rpartition("/")[2])
@@ -409,17 +408,6 @@ def _is_hit(record: Record, is_match: TextPredicate) -> bool:
     if record.kind == NOTED_TASK:  # the note in force is also stored as a revision
         data = {name: value for name, value in data.items() if name != CURRENT}
     return record.kind != IMAGE and (is_match(record.key) or has_text(data, is_match))
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in cast("Mapping[str, Any]", value).values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in cast("list[Any]", value):
-            yield from _texts(inner)
 
 
 async def survey_of(store: Store, is_match: TextPredicate | None = None) -> Survey:

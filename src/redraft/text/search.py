@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -74,16 +74,25 @@ def _normalized(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(plain.casefold().split()))
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield all texts and numbers in JSON data of any depth as texts, keys included."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from cast("Mapping[str, Any]", value)
+            waiting.extend(cast("Mapping[str, Any]", value).values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(cast("list[Any]", value))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield str(value)
+
+
 def has_text(value: Any, is_match: TextPredicate) -> bool:
     """Whether any text or number in JSON data matches, keys included."""
-    if isinstance(value, str):
-        return is_match(value)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return any(is_match(key) or has_text(inner, is_match) for key, inner in items)
-    if isinstance(value, list | tuple):
-        return any(has_text(inner, is_match) for inner in cast("list[Any]", value))
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_match(str(value))
+    return any(map(is_match, texts_in(value)))
 
 
 def without_texts(value: Any, is_match: TextPredicate, mark: str) -> Any:
