@@ -250,6 +250,7 @@ def test_an_interrupted_evaluation_goes_on(project):
         (("eval", "missing.yaml"), "can't be read"),
         (("eval", "cases.yaml", "-a", "writer"), "named MODULE:NAME"),
         (("eval", "cases.yaml", "-a", "an_app:editor"), "can't be imported"),
+        (("eval", "cases.yaml", "-a", "script:writer"), "can't be imported: SystemExit"),
         (("eval", "cases.yaml", "-a", "an_app:writer", "--compare", "loop,last"), "Unknown part 'last'"),
         (
             ("eval", "cases.yaml", "-a", "an_app:shout", "--compare", "loop,first"),
@@ -275,6 +276,7 @@ def test_an_interrupted_evaluation_goes_on(project):
 )
 def test_mistakes_cost_nothing_and_have_exit_code_2(project, words, message):
     (project / "deep.json").write_text("[" * 100_000)
+    (project / "script.py").write_text("raise SystemExit")
     (project / "old.json").write_text('{"sides": [], "tries": []}', "utf-8")
     result = redraft(*words)
     assert result.exit_code == 2, result.stdout

@@ -288,6 +288,21 @@ def test_invalid_function_configuration(config, message):
         function(criterion("function", **config))
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise SystemExit", "SystemExit"),
+        ("def (", r"SyntaxError: invalid syntax \(a_module_that_fails.py, line 1\)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_function_of_a_module_that_fails_or_exits_can_not_be_used(tmp_path, monkeypatch, code, message):
+    (tmp_path / "a_module_that_fails.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=f"'a_module_that_fails:f' can't be imported: {message}"):
+        function(criterion("function", function="a_module_that_fails:f"))
+
+
 POEM = "Mist - a veil.\n\n  Owls cry;\nnight's 1st.\n"
 LIST = "Three:\n- one\n  * two\n3) three\n-four\n• five\n"
 

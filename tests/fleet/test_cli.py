@@ -136,6 +136,7 @@ def test_who_no_longer_waits_for_a_job_is_told_how_to_wait_again(app, monkeypatc
         (("worker", "fleet_of_test:flet"), "has no 'flet'"),
         (("worker", "fleet_of_test:number"), "is not a Fleet but 3"),
         (("worker", "broken:fleet"), "ZeroDivisionError"),
+        (("worker", "script:fleet"), "'script' can't be imported: SystemExit"),
         (("worker", "fleet_of_test:fleet", "--concurrency", "0"), "concurrency"),
         (("submit", "fleet_of_test:fleet", "clark", "a"), "did you mean 'clerk'"),
         (("submit", "fleet_of_test:fleet", "clerk"), "must be a text"),
@@ -146,6 +147,7 @@ def test_who_no_longer_waits_for_a_job_is_told_how_to_wait_again(app, monkeypatc
 )
 def test_mistakes_are_named(app, project, words, message):
     (project / "broken.py").write_text("1 / 0")
+    (project / "script.py").write_text("raise SystemExit")
     result = redraft(*words)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 

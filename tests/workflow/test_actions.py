@@ -28,6 +28,7 @@ shop.slowly = shop_for_tests:slowly
 shop.number = shop_for_tests:number
 shop.missing = shop_for_tests:nothing_there
 shop.broken = shop_that_breaks:price
+shop.exits = shop_that_exits:price
 llm.call = shop_for_tests:price
 """
 FILE = """\
@@ -44,6 +45,7 @@ def installed(tmp_path, monkeypatch):
     """Install a distribution with actions, one module of which does not import."""
     (tmp_path / "shop_for_tests.py").write_text(CODE.partition("\n")[2])
     (tmp_path / "shop_that_breaks.py").write_text(CODE)
+    (tmp_path / "shop_that_exits.py").write_text("raise SystemExit")
     about = tmp_path / "shop_for_tests-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-for-tests\nVersion: 1.0\n")
@@ -78,6 +80,7 @@ def test_package_actions_need_no_registration(installed, action, params, value):
     [
         ("shop.broken", "", "uses", "of the package 'shop-for-tests' can't be used"),
         ("shop.broken", "", "uses", "'shop_that_breaks:price' failed with ModuleNotFoundError"),
+        ("shop.exits", "", "uses", "failed with SystemExit"),
         ("shop.missing", "", "uses", "failed with AttributeError"),
         ("shop.number", "", "uses", "must be a function, got 7"),
         ("shop.prise", "", "uses", "did you mean 'shop.price'"),

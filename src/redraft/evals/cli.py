@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -30,6 +29,7 @@ from redraft.evals.cases import (
     was_right_at_first,
 )
 from redraft.evals.report import FLIPS, LAST, Evaluations, read_baseline, row
+from redraft.evaluate.checks import imported
 from redraft.loop.cli import ways_view, write_output
 from redraft.loop.criteria_file import modules_in
 from redraft.loop.labels import FEWEST_LABELS
@@ -383,8 +383,8 @@ def _imported(name: str) -> Target:
     if ":" not in name:
         raise ConfigError(f"Agents are named MODULE:NAME, such as app:writer; got {name!r}.")
     try:
-        return cast("Target", pkgutil.resolve_name(name))
-    except (ImportError, AttributeError, ValueError) as error:
+        return cast("Target", imported(name))
+    except ImportError as error:
         raise ConfigError(f"The agent {name!r} can't be imported: {error}.") from error
 
 

@@ -21,8 +21,8 @@ from redraft._texts import (
     type_name,
     without_addresses,
 )
-from redraft._validation import CRITERION_FUNCTION_NOTE, is_number, repr_of
-from redraft.errors import ConfigError, ModelError, OutputError
+from redraft._validation import CRITERION_FUNCTION_NOTE, is_number, named_error, repr_of
+from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.criteria import (
     PASSED,
     answer_in,
@@ -400,9 +400,19 @@ def _imported(criterion: QualityCriterion, key: str, expected: str) -> Any:
     if ":" not in value:
         raise invalid(criterion, f"{key} must be {expected} or 'package.module:name', got {repr_of(value)}.")
     try:
-        return pkgutil.resolve_name(value)
-    except (ImportError, AttributeError, ValueError) as error:
+        return imported(value)
+    except ImportError as error:
         raise invalid(criterion, f"{key} {value!r} can't be imported: {error}.") from error
+
+
+def imported(name: str) -> Any:
+    """The object at `package.module:name`; raises `ImportError` whatever its module raises, even to exit."""
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError, RedraftError) as error:
+        raise ImportError(str(error)) from error
+    except (Exception, SystemExit) as error:
+        raise ImportError(named_error(error)) from error
 
 
 def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> ReflectionEvaluation:

@@ -368,7 +368,7 @@ def load_fleet(name: str) -> Fleet:
                 f"There is no module {module!r} in {folder!r} or on the Python path."
             ) from error
         raise ConfigError(f"{module!r} can't be imported: {error}.") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{module!r} can't be imported: {named_error(error)}") from error
     for part in path.split("."):
         if not hasattr(fleet, part):

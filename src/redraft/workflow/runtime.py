@@ -239,7 +239,7 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
     what = f"the action {point.name!r}{package} can't be used: its entry point {point.value!r}"
     try:
         fn = point.load()
-    except Exception as error:  # importing a package runs its code, which may raise anything
+    except (Exception, SystemExit) as error:  # importing a package runs its code, which may raise anything
         raise ConfigError(f"{what} failed with {named_error(error)}") from error
     if not callable(fn):
         raise ConfigError(f"{what} must be a function, got {fn!r:.60}")
