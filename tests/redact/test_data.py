@@ -146,3 +146,12 @@ def test_an_issue_keeps_path_and_line():
 def test_spared_classes_are_untouched():
     whole = Whole((Part(SECRET),), {}, None)
     assert Redactor().redact_object(whole, spared=(Part,)) == whole
+
+
+def test_no_entry_is_lost_if_redacted_keys_are_the_same():
+    calls = {"Dear Ms Lovelace,": 1, "to": {"+49 171 1234567": 2, "+49 171 7654321": 3}, "Dear Ms Hopper,": 4}
+    assert Redactor(also={Category.PERSONAL}).redact_json(calls) == {
+        "Dear Ms [withheld: name],": 1,
+        "to": {"[withheld: phone number]": 2, "[withheld: phone number] (2)": 3},
+        "Dear Ms [withheld: name], (3)": 4,
+    }

@@ -59,10 +59,13 @@ def redact_plain(value: Any, redact: Redact, other: Callable[[Any], Any] = lambd
     if kind is str or (isinstance(value, str) and not isinstance(value, Enum)):
         return redact(value)
     if kind is dict or isinstance(value, Mapping):
-        fields = cast("Mapping[Any, Any]", value)
-        return {
-            redact(key) if isinstance(key, str) else key: _field(key, fields, redact, other) for key in fields
-        }
+        fields, redacted_fields = cast("Mapping[Any, Any]", value), dict[Any, Any]()
+        for number, key in enumerate(fields, 1):
+            name = redact(key) if isinstance(key, str) else key
+            while name in redacted_fields:  # two names of persons become the same text
+                name = f"{name} ({number})"
+            redacted_fields[name] = _field(key, fields, redact, other)
+        return redacted_fields
     if isinstance(value, list):
         return [redact_plain(below, redact, other) for below in cast("list[Any]", value)]
     if isinstance(value, tuple):
