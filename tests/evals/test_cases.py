@@ -340,6 +340,7 @@ def test_of_several_targets_any_will_do(match, answer, is_right):
     [
         ([], "there are no rows"),
         ([{"a": 1}], "row 1: there is no task"),
+        ([{"task": float("nan")}], "row 1: there is no task"),
         ([3], "row 1: expected an object"),
         ([{"task": "a", "id": 1}, {"task": "b", "id": 1}], "'1' is used twice"),
         ([{"input": "a", "choices": ["b"]}], "multiple choice"),
@@ -395,6 +396,16 @@ def test_the_caller_chooses_among_columns():
         cases_of_rows([row | {"task": row["problem"]}])
     with pytest.raises(ConfigError, match="unknown part 'problem'"):
         cases_of_rows([row], columns={"problem": "task"})
+    with pytest.raises(ConfigError, match="there is no column 'task'; expected one of 1"):
+        cases_of_rows([{1: "1+1?"}], columns={"task": "task"})
+
+
+@pytest.mark.parametrize("empty", [None, "", [], float("nan")])  # NaN: a data frame has no other empty cell
+def test_empty_cells_hold_nothing(empty):
+    row = {"task": "1+1?", "id": empty, "answer": empty, "context": empty, "level": empty, "choices": empty}
+    assert cases_of_rows([row]) == [EvalCase("1", PlainTask("1+1?"))]
+    with pytest.raises(ConfigError, match="row 1: there is no task; expected it in the column 'problem'"):
+        cases_of_rows([{"problem": empty}], columns={"task": "problem"})
 
 
 def test_a_line_of_json_may_hold_any_separator(tmp_path):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from math import isnan
 from mimetypes import guess_extension, guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -513,7 +514,6 @@ COLUMNS = {
 """Columns that may hold each part of a case."""
 METADATA = "metadata"
 """A column that describes a row; neither the agent nor the judge sees it."""
-_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
 @keyword_hints()
@@ -546,17 +546,17 @@ def cases_of_rows(
             raise ConfigError(f"{place}: expected an object, got {row!r}.")
         if not PROMPTFOO.isdisjoint(row):
             raise ConfigError(f"{place}: {NOT_PROMPTFOO}.")
-        if row.get("choices"):
+        if not _is_empty(row.get("choices")):
             raise ConfigError(f"{place}: multiple choice is not supported; write the choices into the task.")
         part = {name: _part(row, name, chosen, place) for name in COLUMNS}
         if columns is None:
             _check_columns(row, place)
         question, messages = _conversation(part["task"], place)
-        reference = None if part["reference"] in _NOTHING else part["reference"]
+        reference = part["reference"]
         task_type, context = str(part["task_type"] or ""), as_text(part["context"] or "")
         try:
             case = EvalCase(
-                str(number if part["id"] in _NOTHING else part["id"]),
+                str(number if part["id"] is None else part["id"]),
                 PlainTask(question, "", task_type, (), context, messages=messages),
                 reference=reference,
                 match="" if reference is None else match,
@@ -576,7 +576,7 @@ def _check_columns(row: Mapping[str, Any], place: str) -> None:
     """Raise `ConfigError` for a column that has a value and no meaning."""
     known_columns = [*(column for of_part in COLUMNS.values() for column in of_part), METADATA]
     for column, value in row.items():
-        if column not in known_columns and value not in _NOTHING:
+        if column not in known_columns and not _is_empty(value):
             raise ConfigError(
                 f"{place}: unknown column {column!r}; {nearest(str(column), known_columns)} Remove it, write "
                 "the cases as YAML, or choose columns in Python: cases_of_rows(rows, columns=...)."
@@ -584,13 +584,15 @@ def _check_columns(row: Mapping[str, Any], place: str) -> None:
 
 
 def _part(row: Mapping[str, Any], name: str, columns: Mapping[str, str], place: str) -> Any:
-    """Part of a case, read from its column; None if there is no such column."""
+    """Part of a case, read from its column; None if that is empty, or if there is no such column."""
     if column := columns.get(name):
         if column not in row:
-            raise ConfigError(f"{place}: there is no column {column!r}; expected one of {', '.join(row)}.")
-        return row[column]
-    taken = columns.values()
-    filled = [column for column in COLUMNS[name] if column not in taken and row.get(column) not in _NOTHING]
+            names = ", ".join(map(str, row))
+            raise ConfigError(f"{place}: there is no column {column!r}; expected one of {names}.")
+        candidates = [column]
+    else:
+        candidates = [column for column in COLUMNS[name] if column not in columns.values()]
+    filled = [column for column in candidates if not _is_empty(row.get(column))]
     if len(filled) > 1:
         raise ConfigError(
             f"{place}: both {filled[0]!r} and {filled[1]!r} may be the {name}; remove one, or choose in "
@@ -598,9 +600,14 @@ def _part(row: Mapping[str, Any], name: str, columns: Mapping[str, str], place: 
         )
     if not filled and name == "task":
         raise ConfigError(
-            f"{place}: there is no task; expected one of the columns {', '.join(COLUMNS['task'])}."
+            f"{place}: there is no task; expected it in the column {' or '.join(map(repr, candidates))}."
         )
     return row[filled[0]] if filled else None
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a cell holds nothing; an empty cell of a data frame is NaN."""
+    return value in (None, "", [], {}) or (isinstance(value, float) and isnan(value))
 
 
 def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
@@ -613,7 +620,7 @@ def _conversation(task: Any, place: str) -> tuple[str, tuple[Message, ...]]:
             raise ConfigError(f"{place}: a message must have a role and a content, got {message!r}.")
         entries = {str(key): value for key, value in cast("Mapping[Any, Any]", message).items()}
         role, content = entries.pop("role", None), entries.pop("content", None)
-        more = [key for key, value in entries.items() if value not in _NOTHING]
+        more = [key for key, value in entries.items() if not _is_empty(value)]
         if role not in ROLES or not isinstance(content, str) or more:
             raise ConfigError(
                 f"{place}: only text messages with the roles {', '.join(ROLES)} are supported, "
