@@ -93,6 +93,12 @@ def test_playbooks_expire_after_four_weeks(tmp_path):
     assert playbooks.add(replace(ONE, day=START)).id == f"{first.id}-3"
 
 
+def test_a_playbook_may_have_the_last_day_of_the_calendar(tmp_path):
+    filed = playbooks_in(tmp_path).add(replace(ONE, day=date.max))
+    assert playbooks_in(tmp_path).archive() == []
+    assert playbooks_in(tmp_path).active() == [filed]
+
+
 def test_at_most_a_hundred_are_active(tmp_path, monkeypatch):
     monkeypatch.setattr("redraft.lessons.playbooks.MOST_PLAYBOOKS", 3)
     playbooks = playbooks_in(tmp_path, Clock(START + timedelta(days=9)))

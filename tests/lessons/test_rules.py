@@ -140,6 +140,14 @@ def test_a_rule_lasts_four_weeks(tmp_path):
         rules.make_permanent(rule("read_csf"))
 
 
+def test_a_rule_may_have_the_last_day_of_the_calendar(tmp_path):
+    rules_in(tmp_path, Clock(date.max)).add("Keep the number of the order.")
+    rules = rules_in(tmp_path)
+    assert rules.add("Ask for a receipt.") in rules.active()
+    assert texts(rules.active()) == ["Keep the number of the order.", "Ask for a receipt."]
+    assert rules.due() == []
+
+
 def test_at_most_ten_rules_are_proposed(tmp_path):
     clock = Clock()
     rules = rules_in(tmp_path, clock)

@@ -196,7 +196,7 @@ class Playbooks:
         )
 
     def _has_expired(self, playbook: Playbook) -> bool:
-        return self._today() >= playbook.day + PLAYBOOK_LIFE
+        return self._today() - playbook.day >= PLAYBOOK_LIFE
 
 
 def _checked(playbook: Playbook) -> Playbook:

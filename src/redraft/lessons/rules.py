@@ -145,7 +145,7 @@ class Rules:
             return file.erase(matches)
 
     def _has_expired(self, rule: Rule) -> bool:
-        return rule.day is not None and self._today() >= rule.day + RULE_LIFE
+        return rule.day is not None and self._today() - rule.day >= RULE_LIFE
 
     def _read(self, entry: Entry | None = None) -> RulesFile:
         entry = entry or self._documents.entry(self._name)
