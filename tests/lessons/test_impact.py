@@ -69,6 +69,20 @@ def test_only_runs_since_the_last_verdict_count():
     asyncio.run(main())
 
 
+def test_after_a_verdict_by_a_clock_that_was_ahead_runs_count_from_now_on():
+    async def main():
+        counting = Impact(MemoryStore(), "agent")
+        await counting.judged(LESSON, START + timedelta(days=400))
+        numbers = []
+        for number in range(3):
+            found = await counting.count(scored(number, 0.5, LESSON), {LESSON: False})
+            numbers.append(found[LESSON].with_runs)
+        assert numbers == [0, 1, 2]
+        assert await counting.obedience(LESSON, START) == Obedience.of([False, False])
+
+    asyncio.run(main())
+
+
 def test_a_lesson_that_hurts_is_retired_and_listed(tmp_path):
     async def main():
         async with learning(tmp_path) as lessons:
@@ -176,9 +190,9 @@ def test_failing_again_lowers_confidence_and_obeying_restores_it(runs, confidenc
         impact, filed = Impact(MemoryStore(), "agent"), made(id=LESSON)
         for number, mark in enumerate(runs):
             for _ in range(2):  # resumed: counts once
-                before = await impact.obedience(LESSON)
+                before = await impact.obedience(LESSON, START)
                 await impact.count(scored(number, None, LESSON), {LESSON: {"+": True, "-": False}.get(mark)})
-                changes = changes_after(filed, before, await impact.obedience(LESSON))
+                changes = changes_after(filed, before, await impact.obedience(LESSON, START))
                 filed = made(**({"id": LESSON} | fields_of(filed) | changes))
         assert (round(filed.confidence, 1), filed.disobeyed, filed.status) == (
             round(confidence, 1),
@@ -199,9 +213,9 @@ def test_a_use_that_says_nothing_about_obedience_can_fail_later():
     async def main():
         impact = Impact(MemoryStore(), "agent")
         await impact.count(scored(1, 0.5, LESSON))
-        assert await impact.obedience(LESSON) == Obedience()
+        assert await impact.obedience(LESSON, START) == Obedience()
         assert await impact.counters(LESSON) == Counters(1)
         await impact.fail(LESSON, "r1", START)
-        assert await impact.obedience(LESSON) == Obedience(1, 1, 1)
+        assert await impact.obedience(LESSON, START) == Obedience(1, 1, 1)
 
     asyncio.run(main())

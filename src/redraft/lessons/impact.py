@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from redraft._clock import is_future
 from redraft._codec import from_record, to_record
 from redraft._texts import counted
 from redraft.lessons.obedience import Obedience
@@ -130,7 +131,7 @@ class Impact:
         data = to_record(run) | {"agent": run.agent, "task_type": run.task_type}  # `_runs` searches these
         await self._store.put(Record(SCORED_RUN, f"{self._agent}/{run.run_id}", data))
         runs = await self._runs(run.task_type) if run.lessons else []
-        payoffs = {lesson: await self._payoff(lesson, runs) for lesson in run.lessons}
+        payoffs = {lesson: await self._payoff(lesson, runs, run.at) for lesson in run.lessons}
         for lesson, payoff in payoffs.items():
             helped = None if run.score is None else {"helps": True, "hurts": False}.get(payoff.verdict)
             use = Use(lesson, run.run_id, run.at, helped, obeyed=obeyed.get(lesson))
@@ -145,9 +146,9 @@ class Impact:
         use = Use(lesson, run_id, at) if record is None else from_record(Use, record.data)
         await self._store.put(replace(use, obeyed=False).record())
 
-    async def obedience(self, lesson: str) -> Obedience:
+    async def obedience(self, lesson: str, now: datetime) -> Obedience:
         """Whether the runs since the last verdict on a lesson obeyed it, according to the latest of them."""
-        since = await self._judged_at(lesson)
+        since = await self._judged_at(lesson, now)
         latest = await self.latest(lesson, LATEST_USES)
         uses = [use for use in latest if not use.rated and (since is None or use.at > since)]
         return Obedience.of([use.obeyed for use in reversed(uses) if use.obeyed is not None])
@@ -181,13 +182,13 @@ class Impact:
             latest.append(Use(lesson, use.run_id, use.at, helped, not use.run_id, obeyed))
         return tuple(latest)
 
-    async def _payoff(self, lesson: str, runs: Iterable[ScoredRun]) -> Payoff:
+    async def _payoff(self, lesson: str, runs: Iterable[ScoredRun], now: datetime) -> Payoff:
         """Compare runs with a lesson and without, by the test that decides which notes are in force.
 
         Only runs since the last verdict on the lesson count, so that a lesson that a person approves after
         the verdict gets a new trial.
         """
-        since = await self._judged_at(lesson)
+        since = await self._judged_at(lesson, now)
         runs = runs if since is None else [run for run in runs if run.at > since]
         return payoff_of([[(lesson in run.lessons, run.score) for run in runs if run.score is not None]])
 
@@ -209,10 +210,14 @@ class Impact:
         """Record that a lesson was judged by the runs until a time, with consequences."""
         await self._store.put(Record(VERDICT, lesson, {"at": at.isoformat()}))
 
-    async def _judged_at(self, lesson: str) -> datetime | None:
+    async def _judged_at(self, lesson: str, now: datetime) -> datetime | None:
         """When a lesson was last judged; None if it never was."""
         verdict = await self._store.get(VERDICT, lesson)
-        return None if verdict is None else datetime.fromisoformat(verdict.data["at"])
+        at = None if verdict is None else datetime.fromisoformat(verdict.data["at"])
+        if at is None or not is_future(at, now):
+            return at
+        await self.judged(lesson, now)  # a wrong clock wrote it: runs from now on count
+        return now
 
     async def score(self, run_id: str) -> float | None:
         """The score of a run; None if unknown."""

@@ -778,7 +778,8 @@ class Lessons:
             recalled=outcome.told,
         )
         if not is_new and outcome.is_mandatory and lesson.id in outcome.told:
-            before, at = await self._impact.obedience(lesson.id), self.clock()
+            at = self.clock()
+            before = await self._impact.obedience(lesson.id, at)
             await self._impact.fail(lesson.id, outcome.run_id, at)
             lesson = await self._apply_obedience(lesson, before, at)
         is_same = lesson.content == reflection.content and lesson.status == "active"
@@ -884,7 +885,7 @@ class Lessons:
         `first` are the lessons that it received at its start. Only these are compared.
         """
         run = ScoredRun(run_id, self._folder_name, self.clock(), score, task.task_type, tuple(first))
-        before = {lesson.id: await self._impact.obedience(lesson.id) for lesson in lessons}
+        before = {lesson.id: await self._impact.obedience(lesson.id, run.at) for lesson in lessons}
         payoffs = await self._impact.count(run, obeyed)
         for lesson in lessons:
             await self._apply_obedience(lesson, before[lesson.id], run.at)
@@ -894,7 +895,7 @@ class Lessons:
         """Change a lesson according to the latest runs that received it."""
         if lesson.status not in ("active", QUARANTINED):
             return lesson
-        changes = changes_after(lesson, before, await self._impact.obedience(lesson.id))
+        changes = changes_after(lesson, before, await self._impact.obedience(lesson.id, at))
         if "status" in changes:
             lesson = await self._set_status(lesson.id, **changes)
             await self._impact.judged(lesson.id, at)
