@@ -22,6 +22,7 @@ from redraft.fleet.postgres_queue import ProcrastinateQueue
 from redraft.fleet.queue import FleetJob, StoreQueue
 from redraft.integrations.hook_sessions import CodingSession, Sessions
 from redraft.lessons.impact import Use
+from redraft.lessons.library import LessonLibrary
 from redraft.loop.journal import STEP
 from redraft.loop.record import Origin, Process, RunRecord, task_digest
 from redraft.notes.note import NoteUse, TaskReflection
@@ -305,6 +306,19 @@ def test_a_copy_in_a_large_file_is_found(project, monkeypatch):
     (project / "large.bin").write_bytes(b"\0" * 995 + PERSON.encode() + b"\0" * 2_000)
     (project / "other.bin").write_bytes(b"x" * 5_000)
     assert forget(text=PERSON, check=True).other_files == ("large.bin",)
+
+
+def test_names_of_files_are_searched_too(project):
+    lesson = "# Fact: 2026-01-01 - clerk - x\n## What is it about?\na\n## What is so?\nb\n"
+    lesson += "## What shows it?\nc\n"
+    library = LessonLibrary(project / "memory")
+    for name, text in ((f"2026-01-01-{PERSON}", lesson), (f"playbooks/2026-01-01-{PERSON}", "broken")):
+        library.documents.add(f"clerk/{name}", text)
+    (project / f"{PERSON}.txt").write_text("Dear customer")
+    erased = asyncio.run(ProjectData(memory=project / "memory").forget(text=PERSON))
+    assert {**erased.counts} == {"lesson": 1, "playbook": 1}
+    assert erased.other_files == (f"{PERSON}.txt",)
+    assert not any(list(library.documents.entries(folder)) for folder in ("clerk", "clerk/playbooks"))
 
 
 def test_other_files_are_listed_by_a_check_too(project):

@@ -376,10 +376,11 @@ class LessonLibrary:
     ) -> ErasedLessons:
         """Delete the lessons for which `matches(text, run)`, and the rules and playbooks that they taught.
 
-        The archive and broken documents are included. `run` is the run that taught a lesson, empty if
-        unknown, and each of the runs that a fact quotes. The search index is rebuilt without them. With
-        `check`, nothing is changed. `on_unreadable` gets the place and the error of each document or folder
-        that can't be read. Raises `StoreError` if a document can't be deleted or changed.
+        The archive and broken documents are included. `text` begins with the name of the document. `run` is
+        the run that taught a lesson, empty if unknown, and each of the runs that a fact quotes. The search
+        index is rebuilt without them. With `check`, nothing is changed. `on_unreadable` gets the place and
+        the error of each document or folder that can't be read. Raises `StoreError` if a document can't be
+        deleted or changed.
         """
         try:
             folders = self.folders()
@@ -410,7 +411,7 @@ class LessonLibrary:
                     on_unreadable(entry.place, lesson)
                     continue
                 runs = runs_behind(lesson) if isinstance(lesson, Lesson) else [""]
-                if any(matches(text, run) for run in runs):
+                if any(matches(f"{entry.stem}\n{text}", run) for run in runs):
                     gone[entry.id] = entry
         except StoreError as error:
             on_unreadable(self.documents.place(folder.name), error)

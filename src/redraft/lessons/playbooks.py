@@ -144,8 +144,8 @@ class Playbooks:
     ) -> list[str]:
         """Delete each document for which `matches(text, run, lesson)`, including archived and broken ones.
 
-        Returns the ids; with `check`, nothing is deleted. `on_unreadable` gets each document that can't be
-        read, or the folder.
+        `text` begins with the name of the document. Returns the ids; with `check`, nothing is deleted.
+        `on_unreadable` gets each document that can't be read, or the folder.
         """
         matching: list[Entry] = []
         try:
@@ -154,7 +154,7 @@ class Playbooks:
                     on_unreadable(entry.place, playbook)
                     continue
                 taught = (playbook.source, playbook.lesson) if isinstance(playbook, Playbook) else ("", "")
-                if matches(text, *taught):
+                if matches(f"{entry.stem}\n{text}", *taught):
                     matching.append(entry)
         except StoreError as error:
             on_unreadable(self._documents.place(self._folder), error)

@@ -419,8 +419,12 @@ class ProjectData:
 
         files = _files_in(self._folder, unread)
         searched = [path for path in files if not check or not is_erased_from(path)]
-        copies = [path for path in searched if unread.tried(path, lambda path: _contains(path, pattern))]
-        return self._names(copies)
+        names = self._names(searched)
+        return tuple(
+            name
+            for path, name in zip(searched, names, strict=True)
+            if pattern.is_in(name) or unread.tried(path, lambda path: _contains(path, pattern))
+        )
 
     def _exports(self, runs: Collection[str], unread: _Unread) -> tuple[str, ...]:
         """The files in which `redraft export` wrote one of these runs."""
