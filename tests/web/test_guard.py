@@ -224,7 +224,8 @@ def test_a_public_address_is_a_url(public):
 
 def test_the_default_port_is_left_out_of_the_host():
     assert Address("127.0.0.1", 80).admits("127.0.0.1")
-    assert not Address("127.0.0.1", 80).admits("evil.example")
+    for host in ("evil.example", "", "127.0.0.1:", "a b", "127.0.0.1:http"):
+        assert not Address("127.0.0.1", 80).admits(host)
 
 
 @pytest.mark.parametrize("token", ["", "x" * (MIN_TOKEN_LENGTH - 1), "é" * 20, "line\nbreak" * 4])

@@ -39,7 +39,7 @@ _FOR_PROGRAMS = (
     "REDRAFT_MCP_TOKEN or --token says, or else what `redraft mcp --http` printed when it started."
 )
 _PUBLIC = re.compile(r"(?i)(?P<scheme>https?)://(?P<host>[^/?#@\s]+)(?=[/?#]|$)")
-_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+):(?P<port>\d{1,5})")
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 
 HEADERS = {
     "cache-control": "no-store",
@@ -163,10 +163,8 @@ class Address:
 
     def _is_own(self, host: str) -> bool:
         match = _HOST.fullmatch(host.lower())
-        if match is None:
-            # Browsers leave out the default port of a scheme.
-            return self.port == 80 and self._is_own(f"{host}:80")  # noqa: PLR2004 (HTTP's)
-        if int(match["port"]) != self.port:
+        # Browsers leave out the default port of a scheme.
+        if match is None or int(match["port"] or 80) != self.port:
             return False
         name = match["name"]
         if name in LOOPBACK or name == _bracketed(self.host.lower()):
