@@ -28,6 +28,7 @@ def marker(project, tmp_path_factory, monkeypatch):
     (project / "link.yaml").symlink_to(outside / "criteria.yaml")
     (project / "linked").symlink_to(outside)
     (project / "plain.txt").write_text(SECRET)
+    (project / "circle.yaml").symlink_to("circle.yaml")
     (project / "bomb.yaml").write_text(
         "a: &a [x, x, x, x, x, x, x, x, x]\n"
         + "".join(
@@ -78,6 +79,7 @@ REFUSED = {
     "a device": file("/dev/zero"),
     "a URL": file("file:///etc/passwd"),
     "a folder": file("."),
+    "a link in a circle": file("circle.yaml"),
     "a file of another kind": file("plain.txt"),
     "a long path": file("a/" * 5_000 + "c.yaml"),
     "a bomb in YAML": file("bomb.yaml"),

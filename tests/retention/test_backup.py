@@ -159,6 +159,19 @@ def test_a_name_that_no_backup_can_have_is_refused(project, name, says, force):
     assert left_in(project) == ["memory", "redraft.toml"]
 
 
+def test_links_in_a_circle_are_replaced_by_a_backup_and_stop_a_restore(project):
+    lessons = project / "memory" / "reflections"
+    lessons.mkdir(parents=True)
+    (lessons / "a.md").write_text("Be brief.")
+    (project / "shop.backup").symlink_to("shop.backup")
+    assert redraft("backup", "shop.backup").exit_code == 0
+    (lessons / "a.md").unlink()
+    lessons.rmdir()
+    lessons.symlink_to("reflections")
+    refused = redraft("restore", "shop.backup")
+    assert (refused.exit_code, str(lessons) in refused.stderr) == (2, True)
+
+
 def test_nothing_is_replaced_without_force(project):
     asyncio.run(fill(project, PERSON))
     before = contents(project)

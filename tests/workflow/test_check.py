@@ -1225,3 +1225,10 @@ def test_failing_code_judges_nothing(language, run):
     value = workflow(file)[0].run_sync().state
     assert (value["success"], value.get("reflection_best_score")) == (False, None)
     assert value["reflection_errors"][0]["message"].startswith("Not judged: the evaluator failed: ")
+
+
+def test_a_file_that_is_a_link_to_itself_can_not_be_read(tmp_path):
+    (tmp_path / "inner.yaml").symlink_to("inner.yaml")
+    (tmp_path / "outer.yaml").write_text("nodes:\n- {name: a, uses: ./inner.yaml}\n")
+    with pytest.raises(WorkflowError, match=r"outer\.yaml, line 2.*inner\.yaml' cannot be read: Too many"):
+        Workflow.from_file(tmp_path / "outer.yaml", keep=False)

@@ -518,7 +518,7 @@ def path_in_project(name: str) -> Path:
         path = (folder / name).resolve(strict=True)
         is_file = path.is_file() and path.suffix in (".yaml", ".yml", ".json")
         size = path.stat().st_size if is_file else 0
-    except (OSError, ValueError):  # missing, not readable, or an impossible file name
+    except (OSError, ValueError, RuntimeError):  # missing, unreadable, an impossible name, a circle of links
         path, is_file, size = folder, False, 0
     if not path.is_relative_to(folder) or not is_file:
         raise ConfigError(

@@ -92,7 +92,7 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
     if not target.absolute().parent.is_dir():
         raise ConfigError(f"There is no folder {str(target.parent)!r}: create it first, or name another.")
     with _reporting(target), _staging(target.absolute().parent) as stage:
-        _collect(stage, None if files_only else place, target.resolve())
+        _collect(stage, None if files_only else place, _without_links(target))
         files = _sizes(stage)
         if not files:
             raise ConfigError(
@@ -186,9 +186,9 @@ def _collect(stage: Path, place: Place | None, backup: Path) -> None:
             folders[:] = [name for name in folders if name not in LEFT_OUT and not name.startswith(STAGING)]
             for file in names:
                 path = Path(at, file)
-                if path.is_symlink() or not path.is_file():  # first: a link to itself can't be resolved
+                if path.is_symlink() or not path.is_file():
                     continue
-                if file.endswith(".tmp") or path.resolve() == backup:
+                if file.endswith(".tmp") or _without_links(path) == backup:
                     continue
                 target = stage / name / path.relative_to(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -309,13 +309,17 @@ def _settings_after(stage: Path, folder: Path) -> Settings:
     after = load_settings(stage)
     for name in ("home", "memory"):
         value = getattr(after, name)
-        is_outside = not (folder / value).resolve().is_relative_to(folder.resolve())
+        is_outside = not _without_links(folder / value).is_relative_to(_without_links(folder))
         if value != getattr(before, name) and is_outside:
             raise ConfigError(
                 f"The settings in the backup store things outside of the project: {name} = {value!r}. If "
                 f"that is intended, set it in the {SETTINGS_FILE} of this folder first."
             )
     return after
+
+
+def _without_links(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # unlike `resolve`, it does not raise for links in a circle
 
 
 def _target(name: str, folder: Path, settings: Settings) -> Path:
@@ -327,7 +331,7 @@ def _target(name: str, folder: Path, settings: Settings) -> Path:
     if not below:
         return folder / name
     target = places[first].joinpath(*below)
-    if not target.parent.resolve().is_relative_to(places[first].resolve()):
+    if not _without_links(target.parent).is_relative_to(_without_links(places[first])):
         raise ConfigError(f"{target.parent} is a link that leads out of {places[first]}: remove it first.")
     return target
 

@@ -380,7 +380,7 @@ def _inner_workflow(
     path: Path, name: str, above: tuple[Path, ...], options: WorkflowOptions
 ) -> Workflow | WorkflowError:
     """Read the file of a node; returns the error if the file can't be read or its form is invalid."""
-    if path.resolve() in above:
+    if Path(os.path.realpath(path)) in above:  # `resolve` raises for links in a circle
         return WorkflowError(f"{name!r} runs this file, so the workflow would never end")
     try:
         inner = cast("WorkflowOptions", {**options, "strict": False})
