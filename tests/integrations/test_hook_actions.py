@@ -107,7 +107,10 @@ def codex_transcript(path, *steps):
         lines.append({"type": "response_item", "payload": call})
         done = {"type": "function_call_output", "call_id": f"c{number}", "output": output}
         lines.append({"type": "response_item", "payload": done})
-    path.write_text("not JSON\n" + "".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    deep = "[" * 100_000
+    call = {"type": "function_call", "call_id": "deep", "arguments": deep}
+    lines.append({"type": "response_item", "payload": call})
+    path.write_text(f"not JSON\n{deep}\n" + "".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
     return path
 
 

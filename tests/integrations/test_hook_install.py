@@ -197,6 +197,7 @@ def test_links_in_a_circle_are_an_error(folder):
         ('{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
         ('{"a": 1e999}', "a number that JSON can't express"),
         ('{"a": ' + "[" * 100_000, "nested too deeply"),
+        (f'{{"a": {"9" * 5_000}}}', "can't be read: Exceeds the limit"),
     ],
 )
 def test_a_file_that_is_not_understood_stays_as_it_is(folder, text, says):

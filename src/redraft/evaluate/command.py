@@ -401,7 +401,7 @@ def _report_in(printed: str) -> dict[str, Any] | None:
     _, mark, line = printed.rpartition(f"\n{pytest_harness.MARK}")
     try:
         report = json.loads(line) if mark else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", report) if isinstance(report, dict) else None
 

@@ -201,7 +201,7 @@ def _task_of(program: Program | None, text: str | None) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The initial state of a workflow must be a JSON object: {error}.") from error
 
 

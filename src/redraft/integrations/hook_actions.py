@@ -106,7 +106,7 @@ class ActionLessons:
 
     def read(self) -> dict[str, Any]:
         """Read the lessons on actions; empty if the file is missing or can't be read."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             if check_regular(self.path):
                 stored: Any = json.loads(self.path.read_text("utf-8"))
                 return cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
@@ -364,7 +364,7 @@ def commands_run(transcript: str) -> list[RunCommand]:
     for line in lines:
         try:
             entry: Any = json.loads(line)
-        except ValueError:  # the last line may be half written, the first cut off
+        except (ValueError, RecursionError):  # the last line may be half written, the first cut off
             continue
         if isinstance(entry, dict):
             commands += _commands_in_entry(cast("dict[str, Any]", entry), calls)
@@ -459,7 +459,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 

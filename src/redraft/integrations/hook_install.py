@@ -180,10 +180,10 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     try:
         text = path.read_bytes().decode("utf-8-sig") if check_regular(path) else None
         document: Any = json.loads(text, object_pairs_hook=checked) if text and text.strip() else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error
     except json.JSONDecodeError as error:
         raise ConfigError(f"{str(path)!r}, line {error.lineno}: this is not JSON: {error.msg}.") from error
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or an integer of too many digits
+        raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error
     except RecursionError as error:
         raise ConfigError(f"{str(path)!r} is nested too deeply to be read.") from error
     if document is None:

@@ -236,7 +236,7 @@ def _call_of(line: str, place: str) -> tuple[dict[str, Any], dict[str, Any]]:
             raise ConfigError(f"{place}: schema_version is {version!r}; this Redraft reads {SCHEMA_VERSION}.")
         from_json(ChatRequest, call["request"])
         from_json(ChatReply, call["reply"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
         raise ConfigError(f"{place}: this is not a recorded call ({named_error(error)}).") from error
     return cast("dict[str, Any]", call["request"]), cast("dict[str, Any]", call["reply"])
 
