@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 import sys
 from types import SimpleNamespace
 from typing import TypedDict
@@ -255,6 +256,30 @@ def test_a_graph_that_comes_to_no_answer_is_paid_for():
     with pytest.raises(UnfinishedError, match="GraphRecursionError") as raised:
         agent.with_options(config={"recursion_limit": 4}).run_sync("How much?")
     assert raised.value.usage.requests == 2
+
+
+@pytest.mark.parametrize("changes", [{}, {"messages": []}])
+def test_the_prompt_of_a_graph_is_not_its_answer(saver, changes):
+    graph = StateGraph(MessagesState)
+    graph.add_node("answer", lambda _: changes)
+    graph.add_edge(START, "answer")
+    agent = reflecting(graph.compile(checkpointer=saver), criteria=[re.compile(r"\d")], keep=False)
+    with pytest.raises(UnfinishedError, match="added no message after the prompt"):
+        agent.run_sync("How much tea is left? There were 9.")
+
+
+def test_an_output_function_that_finds_no_answer_ends_the_run():
+    agent = reflecting(
+        Shop(says("7")).graph, output=lambda state: state.get("answer"), pattern=pattern(), keep=False
+    )
+    with pytest.raises(UnfinishedError, match="returned None") as caught:
+        agent.run_sync("How much tea is left?")
+    assert caught.value.usage.requests == 1
+
+
+def test_a_model_that_fails_without_a_word_is_named():
+    with pytest.raises(ModelError, match=r"failed: (StopIteration|RuntimeError)"):
+        reflecting(Shop().graph, pattern=pattern(), keep=False).run_sync("How much tea is left?")
 
 
 def test_a_graph_that_waits_for_a_person_has_no_answer():

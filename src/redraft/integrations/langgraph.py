@@ -88,7 +88,7 @@ def reflecting(
         )
     check_function("output", output)
     return GraphAgent(
-        GraphAdapter(graph, output or answer_of),
+        GraphAdapter(graph, output),
         type(graph).__name__,
         pattern=pattern_with(
             pattern,
@@ -104,12 +104,6 @@ def reflecting(
         keep=keep,
         name=name or graph.get_name(),
     )
-
-
-def answer_of(state: Mapping[str, Any]) -> Any:
-    """The answer in a final state: a structured response, else the text of the last message."""
-    answer = state.get("structured_response")
-    return convert_to_messages(state["messages"])[-1].text if answer is None else answer
 
 
 class GraphAgent(AdaptedAgent[Any]):
@@ -144,7 +138,7 @@ class GraphAdapter:
     """Runs a graph from a prompt to its final state, whose answer becomes a draft."""
 
     graph: Any  # a Pregel, which is only partly typed
-    output: Any  # a function of the final state
+    output: Any  # a function of the final state, or None
     config: Any = None
     context: Any = None
     history: tuple[BaseMessage, ...] = ()
@@ -184,12 +178,13 @@ class GraphAdapter:
             raise ConfigError("A graph takes text as its query; pass messages with images as `history`.")
         # The thread of a killed attempt may exist already, and end with a tool call without a result.
         place: dict[str, Any] = {"thread_id": f"{run.run_id}:{uuid4()}"}
+        message = HumanMessage(prompt, id=str(uuid4()))
         if messages is None:
-            sent_messages: list[BaseMessage] = [*self.history, HumanMessage(prompt)]
+            sent_messages: list[BaseMessage] = [*self.history, message]
         elif checkpoint := await self._checkpoint(run):
-            place, sent_messages = checkpoint, [HumanMessage(prompt)]
+            place, sent_messages = checkpoint, [message]
         else:
-            sent_messages = [*messages_from_dict(messages), HumanMessage(prompt)]
+            sent_messages = [*messages_from_dict(messages), message]
         run_state = state_of(run)
         calls = GraphCalls(run_state, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": sent_messages}, place)
@@ -197,7 +192,7 @@ class GraphAdapter:
             await in_time(
                 user_call(self._run(sent_messages, final, calls), "the graph"), "the graph was at work"
             )
-            answer = self._answer(final.values)
+            answer = self._answer(final.values, message)
         except asyncio.CancelledError:
             run_state.count_cancelled(calls.role, calls.used)
             raise
@@ -205,10 +200,20 @@ class GraphAdapter:
             raise calls.failure(error, final.conversation) from error
         return Draft(answer, calls.used, conversation=final.conversation, memo=final.place)
 
-    def _answer(self, state: Mapping[str, Any]) -> Any:
+    def _answer(self, state: Mapping[str, Any], prompt: BaseMessage) -> Any:
+        """The result of `output`, else a structured response, else the text of the last message."""
         if "__interrupt__" in state:
             raise UnfinishedError("The graph was interrupted: it is waiting for a person, and has no answer.")
-        return self.output(state)
+        if self.output is not None:
+            if (answer := self.output(state)) is None:
+                raise UnfinishedError("The graph came to no answer: `output` returned None.")
+            return answer
+        if (answer := state.get("structured_response")) is not None:
+            return answer
+        last = convert_to_messages(state["messages"])[-1]
+        if last.id == prompt.id:
+            raise UnfinishedError("The graph came to no answer: it added no message after the prompt.")
+        return last.text
 
     async def _checkpoint(self, run: RunContext) -> dict[str, Any] | None:
         """Checkpoint at the end of the version to revise; None if it doesn't exist, or no longer."""
@@ -332,7 +337,8 @@ class GraphCalls(BaseCallbackHandler):
             return error
         if error is self._failed:
             status = getattr(error, "status_code", None)
-            return ModelError(f"A model of the graph failed: {error}", status=status, usage=self.used)
+            reason = str(error) or named_error(error)
+            return ModelError(f"A model of the graph failed: {reason}", status=status, usage=self.used)
         return UnfinishedError(
             f"The graph came to no answer: {named_error(error)}",
             conversation=conversation,
