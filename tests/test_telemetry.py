@@ -36,6 +36,7 @@ from redraft import (
 from redraft import _telemetry as hook
 from redraft import telemetry as names
 from redraft.cycles.agent import CycleAgent
+from redraft.errors import OutputError, ReflectionFailedError
 from redraft.fleet import Fleet, FleetWorker, StoreQueue
 from redraft.fleet.queue import WorkerCard
 from redraft.loop import Journalled, Retry
@@ -666,6 +667,36 @@ def test_metrics_count_runs_by_reason(collected):
     assert (cost.count, cost.sum) == (2, 0.0)
     (judging,) = points["redraft.evaluation.duration"]
     assert judging.count == 4
+
+
+def ending(*replies, **options):
+    return Agent(
+        ScriptedModel(list(replies), price=(5, 15)),
+        pattern=ReflectionPattern(quality_criteria=[SHORT], retry=Retry(1), **options),
+        name="clerk",
+        keep=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("agent", "reason", "versions"),
+    [
+        pytest.param(ending(ModelError("down")), "error", (), id="before the first version"),
+        pytest.param(
+            ending("This is too long.", ModelError("down"), on_failure="raise"), "error", (1,), id="raised"
+        ),
+        pytest.param(ending("Dear me.", budget_tokens=1), "token_budget", (), id="no budget for a version"),
+    ],
+)
+def test_metrics_count_runs_that_raise(collected, agent, reason, versions):
+    with pytest.raises((OutputError, ModelError, ReflectionFailedError)):
+        agent.run_sync("Answer the letter.")
+    points = collected.points()
+    (runs,) = points["redraft.runs"]
+    assert dict(runs.attributes) == {"redraft.reason": reason, "gen_ai.agent.name": "clerk"}
+    assert tuple(point.sum for point in points.get("redraft.run.versions", ())) == versions
+    assert ("redraft.run.cost" in points) == bool(versions)
+    assert collected.span("invoke_agent clerk").attributes["redraft.reason"] == reason
 
 
 def test_an_unknown_cost_is_not_counted_as_none(collected):

@@ -12,12 +12,28 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from redraft import _telemetry
+from redraft._steps import step_context
 from redraft._texts import as_text
-from redraft.errors import ConfigError, MissingExtraError, StoreError
+from redraft.errors import (
+    ChangedRunError,
+    ConfigError,
+    MissingExtraError,
+    ReflectionFailedError,
+    StoreError,
+    UnfinishedError,
+)
 from redraft.protocols import RunContext
 from redraft.redact import redact
 from redraft.text.characters import well_formed
-from redraft.types import Draft, Reflection, ReflectionEvaluation, ReflectionResult, TokenUsage
+from redraft.types import (
+    ConvergenceReason,
+    Draft,
+    Reflection,
+    ReflectionEvaluation,
+    ReflectionHistory,
+    ReflectionResult,
+    TokenUsage,
+)
 
 try:
     from opentelemetry import metrics, trace
@@ -276,6 +292,8 @@ class _OpenTelemetry:
                 result = await work()
             except BaseException as error:
                 _fail(span, error)
+                if kind == "run" and isinstance(error, Exception):
+                    self._describe_failure(span, name, error)
                 raise
             finally:
                 _scope.reset(outside)
@@ -362,16 +380,8 @@ class _OpenTelemetry:
         usage = getattr(result, "usage", None)
         if isinstance(result, ReflectionResult):
             result = cast("ReflectionResult[Any]", result)
-            usage, reason = result.token_usage, str(result.convergence_reason)
-            versions = result.iterations_used + 1
-            by_reason = {REASON: reason, **({AGENT_NAME: name} if name else {})}
-            self.count("redraft.runs", 1, by_reason)
-            self.count("redraft.run.versions", versions, by_reason)
-            if usage.cost_usd is not None:
-                self.count("redraft.run.cost", usage.cost_usd, by_reason)
-            span.set_attributes(
-                {REASON: reason, VERSIONS: versions, BEST: result.history.best_version.iteration}
-            )
+            usage = result.token_usage
+            self._describe_run(span, name, result.convergence_reason, result.history, usage)
             if result.error is not None:
                 _fail(span, result.error)
         else:
@@ -387,6 +397,34 @@ class _OpenTelemetry:
             )
             if usage.cost_usd is not None:
                 span.set_attribute(TOTAL_COST, usage.cost_usd)
+
+    def _describe_failure(self, span: Span, name: str, error: Exception) -> None:
+        """Count a run that raises an error; a run that goes on within a larger budget has not ended."""
+        if isinstance(error, ReflectionFailedError) and isinstance(error.history, ReflectionHistory):
+            self._describe_run(span, name, ConvergenceReason.ERROR, error.history, error.usage)
+        elif not isinstance(error, ChangedRunError):
+            reason = error.reason if isinstance(error, UnfinishedError) else None
+            if reason is None or step_context.get().budget is None:
+                self._describe_run(span, name, reason or ConvergenceReason.ERROR)
+
+    def _describe_run(
+        self,
+        span: Span,
+        name: str,
+        reason: ConvergenceReason,
+        history: ReflectionHistory | None = None,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        """Add how a run ended, and count it; a run without a version has no history."""
+        by_reason = {REASON: str(reason), **({AGENT_NAME: name} if name else {})}
+        self.count("redraft.runs", 1, by_reason)
+        span.set_attribute(REASON, str(reason))
+        if history is not None:
+            versions = history.total_iterations + 1
+            self.count("redraft.run.versions", versions, by_reason)
+            span.set_attributes({VERSIONS: versions, BEST: history.best_version.iteration})
+        if usage is not None and usage.cost_usd is not None:
+            self.count("redraft.run.cost", usage.cost_usd, by_reason)
 
     def _report(
         self, span: Span, name: str, args: tuple[Any, ...], result: Any, seconds: float | None
