@@ -222,6 +222,11 @@ def test_a_public_address_is_a_url(public):
         Address("127.0.0.1", 8765, public)
 
 
+def test_an_empty_host_does_not_listen_everywhere():
+    with pytest.raises(ConfigError, match="host to listen on is empty"):
+        Address("", 8765)
+
+
 def test_the_default_port_is_left_out_of_the_host():
     assert Address("127.0.0.1", 80).admits("127.0.0.1")
     for host in ("evil.example", "", "127.0.0.1:", "a b", "127.0.0.1:http"):

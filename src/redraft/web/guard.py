@@ -114,7 +114,8 @@ class Address:
     """The address of the dashboard, and the Host headers that it admits.
 
     It admits the names of loopback, `host`, and the host of `public`. If it listens on every interface, it
-    also admits any IP address: DNS rebinding needs a name. Raises `ConfigError` for an invalid `public` URL.
+    also admits any IP address: DNS rebinding needs a name. Raises `ConfigError` for an empty host, which
+    sockets take for every interface, and for an invalid `public` URL.
     """
 
     host: str
@@ -123,7 +124,9 @@ class Address:
     """The URL of the dashboard behind a proxy; pages of its origin are admitted. Empty without a proxy."""
 
     def __post_init__(self) -> None:
-        """Check the public URL."""
+        """Check the host and the public URL."""
+        if not self.host:
+            raise ConfigError("The host to listen on is empty; '127.0.0.1' serves this machine only.")
         if self.public and not _PUBLIC.match(self.public):
             raise ConfigError(
                 "The setting `dashboard_url` (REDRAFT_DASHBOARD_URL) must begin with http:// or https:// and "
