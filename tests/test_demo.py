@@ -340,7 +340,9 @@ def served_stage(monkeypatch):
     return Stage(model, SERVED, Runner("demo", SERVED, keep=False), CalmConsole(stderr=True))
 
 
-def test_what_a_killed_process_paid_for_is_not_paid_again(monkeypatch):
+def test_what_a_killed_process_paid_for_is_not_paid_again(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queue.py").write_text("raise ValueError('of another program')\n")
     with serving(monkeypatch) as server:
         texts = ["31", "31, 37", "31, 37, 41", "31, 37, 41, 43", "31, 37, 41, 43, 47"]
         server.answers = [(200, {}, completion(text)) for text in texts]

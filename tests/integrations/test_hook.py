@@ -16,7 +16,7 @@ import pytest
 
 from redraft import ModelError, ScriptedModel
 from redraft.integrations.hook import NO_TASK, TASK_TYPE
-from redraft.integrations.hook_answer import COMMIT_REFUSED
+from redraft.integrations.hook_answer import COMMIT_REFUSED, _learn_in_background
 from redraft.integrations.hook_settings import HookOptions
 from redraft.lessons import Failure, Lessons
 from redraft.terminal.exits import ExitCode
@@ -103,6 +103,14 @@ def lessons_written(project):
         assert time.monotonic() < end, "no lesson was written"
         time.sleep(0.05)
     return [path.read_text("utf-8") for path in (project / "memory" / "reflections").rglob("2*.md")]
+
+
+def test_a_module_of_the_project_does_not_replace_a_library_when_lessons_are_written(project, monkeypatch):
+    (project / "typer.py").write_text("raise ValueError('of the project')\n", "utf-8")
+    started, popen = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **more: started.append(popen(*words, **more)))
+    _learn_in_background()
+    assert started[0].wait(SECONDS) == 0
 
 
 def test_nothing_is_installed_with_settings_that_are_wrong(project):

@@ -298,7 +298,7 @@ def killed(stage: Stage) -> Act:
 def begin_and_kill(journal: str, stage: Stage) -> tuple[int, int, int]:
     """Kill a child process in its last call; the calls that began, tokens before, and how it ended."""
     begun = tokens = 0
-    command = (sys.executable, "-c", CHILD, journal, stage.source)
+    command = (sys.executable, "-P", "-c", CHILD, journal, stage.source)  # -P: no modules of this folder
     progress = stage.progress("act 5, child")
     with progress, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:  # noqa: S603 (this very program)
         timer = Timer(SECONDS, child.kill)

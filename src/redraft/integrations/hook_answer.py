@@ -240,7 +240,7 @@ def _learn_in_background() -> None:
     import subprocess  # noqa: PLC0415 (see `_ANSWERS`)
 
     subprocess.Popen(
-        [sys.executable, "-m", "redraft", "hook", "learn"],
+        [sys.executable, "-P", "-m", "redraft", "hook", "learn"],  # -P: no modules of the project
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
