@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from http.client import RemoteDisconnected
 from io import BytesIO
 from pathlib import Path, PureWindowsPath
 from struct import pack
@@ -30,7 +31,6 @@ from redraft import (
 )
 from redraft._codec import (
     TAG,
-    RecordedError,
     describe_error,
     failure_from_json,
     failure_to_json,
@@ -46,6 +46,7 @@ from redraft._codec import (
 from redraft._texts import json_data
 from redraft.errors import (
     ConfigError,
+    MissingExtraError,
     ReflectionFailedError,
     RejectedOutputError,
     ScriptError,
@@ -374,17 +375,12 @@ def test_invalid_record(data, says):
         from_record(Draft, data)
 
 
-class AwayError(RecordedError):
-    pass
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (ModelError("It is away."), "It is away."),
         (KeyError("name"), "KeyError: 'name'"),
         (ValueError(), "ValueError"),
-        (AwayError("gone"), "AwayError: gone"),
     ],
 )
 def test_foreign_error_is_described_with_its_class(error, said):
@@ -414,6 +410,8 @@ HISTORY = [
         ScriptError("It failed.", line=3),
         partial(UnfinishedError("Time is up."), [1, None]),
         WorkflowError("wrong.yaml, line 3: x", file="wrong.yaml", line=3, node="n", key="with"),
+        ModelError("The quota is spent.", status=402, over_quota=True),
+        ModelError("Empty.", retryable=True, unusable_reply=True),
     ],
     ids=lambda error: f"{type(error).__name__} {error}",
 )
@@ -421,4 +419,35 @@ def test_a_recorded_error_has_its_attributes(error):
     recorded = failure_from_json(json.loads(json.dumps(failure_to_json(error))))
     assert (type(recorded), str(recorded)) == (type(error), str(error))
     names = ("history", "output", "why", "line", "partial", "file", "node", "key", "retryable")
+    names += ("status", "retry_after", "over_quota", "unusable_reply")
     assert [getattr(recorded, name, None) for name in names] == [getattr(error, name, None) for name in names]
+
+
+class ImpostorError(OSError):
+    pass
+
+
+ImpostorError.__name__ = "ConnectionError"
+
+
+class CutOffError(UnfinishedError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "base"),
+    [
+        (RemoteDisconnected("gone"), ConnectionResetError),
+        (ImpostorError("gone"), OSError),
+        (CutOffError("cut off", reason=ConvergenceReason.TIME_BUDGET), UnfinishedError),
+        (MissingExtraError("A page", "web"), ConfigError),
+        (UnicodeDecodeError("utf-8", b"", 0, 1, "odd"), UnicodeError),
+        (ExceptionGroup("two", [ValueError()]), Exception),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_recorded_error_of_another_class_has_its_name_and_its_nearest_base(error, base):
+    recorded = failure_from_json(json.loads(json.dumps(failure_to_json(error))))
+    assert (type(recorded).__name__, str(recorded)) == (type(error).__name__, str(error))
+    assert type(recorded).__base__ is base
+    assert failure_to_json(recorded) == failure_to_json(error) | {"base": base.__name__}

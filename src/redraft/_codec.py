@@ -683,27 +683,26 @@ MISTAKES = (TypeError, AttributeError, NameError)
 """Errors that mean a bug in a function, so that a retry does not help."""
 
 
-class RecordedError(RedraftError):
-    """A recorded exception whose class cannot be restored; its subclass has the name of that class."""
-
-
 def describe_error(error: BaseException) -> str:
     """The message of an error, preceded by the name of its class unless it is one of Redraft's.
 
     Messages of other errors may be a single word, like that of a `KeyError`.
     """
-    if isinstance(error, RedraftError) and not isinstance(error, RecordedError):
-        return readable(error)
-    return named_error(error)
+    return readable(error) if isinstance(error, RedraftError) else named_error(error)
 
 
 def failure_to_json(error: Exception) -> dict[str, Any]:
-    """Convert an exception to JSON data: its type, message, usage, and the attributes that a retry needs."""
+    """Convert an exception to JSON data: its type, message, usage, and the attributes that a retry needs.
+
+    For a class of neither Python nor Redraft, that includes its nearest base class of these.
+    """
     data = to_json(error)
+    if (base := next(filter(_is_shared, type(error).__mro__))) is not type(error):
+        data["base"] = base.__name__
     if isinstance(error, RedraftError) and error.usage is not None:
         data["usage"] = to_json(error.usage)
     if isinstance(error, ModelError):
-        data |= {"status": error.status, "retryable": error.retryable, "retry_after": error.retry_after}
+        data |= {name: getattr(error, name) for name in _MODEL_ERROR_FIELDS}
     if isinstance(error, WorkflowError):
         place = {"file": error.file, "line": error.line, "node": error.node, "key": error.key}
         data |= {"retryable": error.retryable, "place": place}
@@ -720,42 +719,39 @@ def failure_to_json(error: Exception) -> dict[str, Any]:
 
 
 _ANY = cast("type[Any]", Any)
+_MODEL_ERROR_FIELDS = ("status", "retryable", "retry_after", "over_quota", "unusable_reply")
 
 
 def failure_from_json(data: dict[str, Any]) -> Exception:
     """Restore an exception that `failure_to_json` encoded.
 
-    Exceptions of Python and of Redraft have the same class again. Any other becomes a subclass of
-    `RecordedError` with the same name and message.
+    Exceptions of Python and of Redraft have the same class again. Any other gets a class of the same name,
+    derived from its nearest base class of Python or Redraft.
     """
-    name, message = data["type"], data["message"]
-    if name == ModelError.__name__:
-        failure: Exception = ModelError(
-            message,
-            status=data["status"],
-            retryable=data["retryable"],
-            retry_after=data["retry_after"],
-        )
-    elif name == WorkflowError.__name__:
-        failure = WorkflowError(message, retryable=data.get("retryable", False), **data.get("place", {}))
-    elif name == UnfinishedError.__name__:
+    message, base = data["message"], _failure_class(data.get("base", data["type"]))
+    kind: Any = _renamed(base, data["type"])
+    if base is ModelError:
+        failure: Any = kind(message, **{name: data[name] for name in _MODEL_ERROR_FIELDS if name in data})
+    elif base is WorkflowError:
+        failure = kind(message, retryable=data.get("retryable", False), **data.get("place", {}))
+    elif base is UnfinishedError:
         reason, conversation = data["reason"], data["conversation"]
-        failure = UnfinishedError(
+        failure = kind(
             message,
             conversation=None if conversation is None else from_json(Conversation, conversation),
             reason=None if reason is None else ConvergenceReason(reason),
         )
         failure.partial = from_record(_ANY, data.get("partial"))
-    elif name == RejectedOutputError.__name__:
+    elif base is RejectedOutputError:
         output = from_record(_ANY, data.get("output"))
-        failure = RejectedOutputError(message, output=output, why=data.get("why", ""))
-    elif name == ReflectionFailedError.__name__:
+        failure = kind(message, output=output, why=data.get("why", ""))
+    elif base is ReflectionFailedError:
         history: Any = data.get("history")
         of_run = isinstance(history, dict)  # and a list of attempts if it is from a workflow's loop
-        kind = cast("type[Any]", ReflectionHistory) if of_run else _ANY
-        failure = ReflectionFailedError(message, from_record(kind, cast("object", history)))
+        history_kind = cast("type[Any]", ReflectionHistory) if of_run else _ANY
+        failure = kind(message, from_record(history_kind, cast("object", history)))
     else:
-        failure = _exception_named(name, message)
+        failure = _exception(base, data["type"], message)
     if isinstance(failure, SandboxError):
         failure.line = data.get("line")
     if isinstance(failure, RedraftError) and data.get("usage") is not None:
@@ -763,15 +759,26 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
     return failure
 
 
-def _exception_named(name: str, message: str) -> Exception:
-    for module in (errors, builtins):
-        kind: Any = vars(module).get(name)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            try:
-                return kind(message)
-            except TypeError:  # its constructor needs more than a message
-                break
-    return type(name, (RecordedError,), {})(message)
+def _failure_class(name: str) -> type[Exception]:
+    """The exception of Redraft or Python with a name; `Exception` if there is none."""
+    kinds = (vars(module).get(name) for module in (errors, builtins))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception)), Exception)
+
+
+def _is_shared(kind: type[Any]) -> bool:
+    return kind in (vars(errors).get(kind.__name__), vars(builtins).get(kind.__name__))
+
+
+def _renamed(kind: type[Exception], name: str) -> type[Exception]:
+    return kind if kind.__name__ == name else type(name, (kind,), {})
+
+
+def _exception(base: type[Exception], name: str, message: str) -> Exception:
+    """An exception of the first class, among this one and its bases, that needs no more than a message."""
+    for kind in base.__mro__:
+        with suppress(TypeError):
+            return _renamed(kind, name)(message)
+    raise AssertionError("every exception takes a message")
 
 
 # --- fingerprints ---------------------------------------------------------------------------------------

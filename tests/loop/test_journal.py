@@ -3,6 +3,7 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, wraps
+from http.client import RemoteDisconnected
 
 import pytest
 from pydantic import BaseModel
@@ -200,6 +201,49 @@ def test_decisions_of_callbacks_are_replayed():
         with pytest.raises(Killed):
             await work.run(store, pattern)
         assert person.asked == 4
+
+    asyncio.run(main())
+
+
+class LateError(TimeoutError):
+    pass
+
+
+class BusyError(ModelError):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error", [RemoteDisconnected("gone"), LateError("late"), BusyError("busy", retryable=True)]
+)
+def test_a_retried_failure_of_another_class_is_retried_in_a_replay_as_well(error):
+    async def main():
+        store, work = MemoryStore(), Work(fails_at=1, error=error, dies_at=3)
+        with pytest.raises(Killed):
+            await work.run(store)
+        result = await work.run(store)
+        assert result.convergence_reason is ConvergenceReason.MAX_ITERATIONS
+        assert work.calls.count("generate") == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["ConnectionError", "ModelError", "UnfinishedError"])
+def test_a_failure_is_not_taken_for_another_class_of_its_name(name):
+    class Forgetful:
+        async def recall(self, task):
+            raise type(name, (OSError,), {})("no memory")
+
+        async def observe(self, result):
+            pass
+
+    async def main():
+        store, work = MemoryStore(), Work(dies_at=2)
+        pattern = replace(PLAIN, advisors=[Forgetful()])
+        with pytest.raises(Killed):
+            await work.run(store, pattern)
+        result = await work.run(store, pattern)
+        assert result.diagnostics["advisor_failed"].endswith(f"ignored: {name}: no memory.")
 
     asyncio.run(main())
 
