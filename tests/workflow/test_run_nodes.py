@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from redraft import MemoryStore, ModelError, TokenUsage
+from redraft import MemoryStore, ModelError, ScriptedModel, TokenUsage
 from redraft._codec import failure_from_json, failure_to_json
 from redraft.errors import OutputError, ReflectionFailedError, UnfinishedError, WorkflowError
 from redraft.protocols import ChatReply
@@ -337,6 +337,22 @@ def test_what_another_try_would_repeat_is_not_retried(error, tries):
     with pytest.raises(type(error)):
         ran("- {name: n, uses: work, retries: {times: 2, wait: 0}}", actions={"work": work})
     assert len(work.seen) == tries
+
+
+def test_a_file_that_has_spent_its_budget_is_not_run_again(tmp_path):
+    (tmp_path / "inner.yaml").write_text(
+        "budget: {tokens: 60}\nnodes:\n"
+        "- {name: a, uses: llm.call, with: {prompt: Why?}, output: a}\n"
+        "- {name: b, uses: llm.call, with: {prompt: '{{ state.a }}'}}\n"
+    )
+    (tmp_path / "outer.yaml").write_text(
+        "nodes:\n- {name: run, uses: ./inner.yaml, retries: {times: 2, wait: 0}}\n"
+    )
+    model = ScriptedModel(["It is long. " * 20] * 6)
+    workflow = Workflow.from_file(tmp_path / "outer.yaml", model=model, keep=MemoryStore())
+    with pytest.raises(UnfinishedError, match=r"60 of 60 tokens were used \(budget.tokens\)"):
+        workflow.run_sync()
+    assert len(model.requests) == 1
 
 
 INNER_FAILURES = {

@@ -37,7 +37,7 @@ from redraft.loop.steps import Steps, counting_replay
 from redraft.protocols import Step
 from redraft.redact.log import logger
 from redraft.text.templates import TemplateError, braced, templates_in
-from redraft.types import NOTHING_USED, Stop, TokenUsage, usage_before
+from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, usage_before
 from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.loop import RESULT, RESULT_KEYS
 from redraft.workflow.runtime import (
@@ -457,9 +457,16 @@ def is_final(error: Exception) -> bool:
 
 
 def _may_retry(error: Exception) -> bool:
-    """Whether another try may succeed: not after a mistake in the file or a provider's permanent refusal."""
+    """Whether another try may succeed: not after a mistake in the file or a provider's permanent refusal.
+
+    Nor after an inner file has spent its tokens or US dollars: another try would spend them again.
+    """
     is_refused = isinstance(error, ModelError | WorkflowError) and not error.retryable
-    return not (is_refused or is_final(error) or isinstance(error, ConfigError))
+    is_spent = isinstance(error, UnfinishedError) and error.reason in SPENT
+    return not (is_refused or is_spent or is_final(error) or isinstance(error, ConfigError))
+
+
+SPENT = (ConvergenceReason.TOKEN_BUDGET, ConvergenceReason.COST_BUDGET)
 
 
 @dataclass(slots=True)
