@@ -248,6 +248,38 @@ def test_a_failure_is_not_taken_for_another_class_of_its_name(name):
     asyncio.run(main())
 
 
+def test_the_usage_of_a_failed_step_counts_in_a_resumed_run():
+    async def main():
+        store = MemoryStore()
+        work = Work(fails_at=3, error=OutputError("odd", usage=TokenUsage(60, 20, requests=1)))
+        first = await work.run(store)
+        assert first.convergence_reason is ConvergenceReason.ERROR
+        again = await work.run(store)
+        assert again.convergence_reason is ConvergenceReason.MAX_ITERATIONS
+        assert (first.token_usage.total_tokens, again.token_usage.total_tokens) == (95, 115)
+        assert again.usage_by_role["revision"].total_tokens == 100
+
+    asyncio.run(main())
+
+
+def test_a_budget_counts_the_failed_steps_of_earlier_processes():
+    calls = []
+
+    async def revise(output, evaluation):
+        calls.append(output)
+        raise OutputError("odd", usage=TokenUsage(80, requests=1))
+
+    async def main():
+        store, work = MemoryStore(), Work()
+        pattern = replace(PLAIN, budget_tokens=200)
+        results = [await work.run(store, pattern, revise=revise) for _ in range(4)]
+        assert [result.token_usage.total_tokens for result in results] == [95, 175, 255, 255]
+        assert results[-1].convergence_reason is ConvergenceReason.TOKEN_BUDGET
+        assert len(calls) == 3
+
+    asyncio.run(main())
+
+
 def test_failures_and_waits_are_replayed_without_waiting():
     async def main():
         store = MemoryStore()

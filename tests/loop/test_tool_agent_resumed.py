@@ -243,3 +243,34 @@ def test_an_unfinished_error_round_trips_through_a_record():
     assert (str(again), again.reason, again.usage) == (str(error), error.reason, error.usage)
     assert again.conversation == error.conversation
     assert again.conversation.messages
+
+
+def test_the_calls_of_an_agent_that_came_to_no_answer_count_in_a_resumed_run():
+    def answer(messages, info):
+        if len(messages) < 4:
+            return ModelResponse([call("look", "a")], usage=RequestUsage(input_tokens=70, output_tokens=30))
+        return ModelResponse([TextPart("tea")], usage=RequestUsage(input_tokens=70, output_tokens=30))
+
+    fails = [True, True, False]
+
+    def check(text):
+        if fails.pop(0):
+            raise RuntimeError("no dictionary")
+        return text
+
+    def is_tea(text):
+        return text == "tea"
+
+    async def main():
+        inner = pydantic_ai.Agent(FunctionModel(answer))
+        inner.tool_plain(lambda: "a cup", name="look")
+        inner.output_validator(check)
+        agent = Agent.from_pydantic_ai(inner, criteria=[is_tea], keep=MemoryStore())
+        for _ in range(2):
+            with pytest.raises(UnfinishedError, match="no dictionary"):
+                await agent.run("Q?", run_id="a run")
+        return await agent.run("Q?", run_id="a run")
+
+    result = asyncio.run(main())
+    used = result.token_usage
+    assert (result.best_output, used.requests, used.total_tokens) == ("tea", 9, 900)

@@ -30,7 +30,7 @@ from redraft.errors import (
     StoreError,
     over_budget,
 )
-from redraft.loop.budget import NO_BUDGET, Tally
+from redraft.loop.budget import NO_BUDGET, Tally, usage_of_failure
 from redraft.redact.log import logger
 from redraft.stores.base import FencedStore, Record, Store, reading
 from redraft.stores.location import project_store
@@ -60,7 +60,7 @@ _RUN_ID = re.compile(rf"[^/]{{1,{LONGEST_ID}}}(?:[.-](?:[0-9a-f]{{1,12}}|grade))
 StepData: TypeAlias = Mapping[str, Any]
 """A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
 end), `result` or `error`, `budget_state` if the run has a budget, `given` (the arguments of a step within a
-step), and with telemetry its position in a `trace`."""
+step), with telemetry its position in a `trace`, and `void_usage` in a failed step that is void."""
 
 
 class StoredRecord(Protocol):
@@ -155,8 +155,8 @@ class Journalled:
         """Step results that are stored only as text, so that the run can't be resumed after them."""
         self.failures = Counter[str]()
         """How often the step at a place has failed before, in a run that was resumed after that."""
-        self.void_usage = NOTHING_USED
-        """The usage of calls that were paid for in steps that failed, and that are not replayed."""
+        self.void_usage: dict[str, TokenUsage] = {}
+        """The usage of calls that were paid for in steps that failed, and that are not replayed, by place."""
         self._under_way = 0
         self._worked_before = 0.0
         self._working_since: float | None = None
@@ -249,8 +249,8 @@ class Journalled:
                 "run. Pass it as step=... to a run. If another step wraps it, decorate that function with "
                 "functools.wraps(inner), or give the object the attribute __wrapped__ = inner."
             )
+        place = self.next_place
         self._position += 1
-        place = f"{self._position:05d}"
         await self._log.ready(place)
         recorded = await self._look_up(place)
         if recorded is None:
@@ -324,14 +324,16 @@ class Journalled:
             for place in inside
             if place in failed or not enclosing.issuperset(failed & {*_enclosing_places(place)})
         ]
+        used = NOTHING_USED if reason else _usage_not_replayed(recorded, last, inside, repeated)
         observations = [place for place in places if place.split("/")[0] in observed]
         repeated = [last, *repeated, *observations]
         found = [await self.store.get(STEP, f"{self.run_id}/{place}") for place in repeated]
         records = [record for record in found if record is not None]
+        void = [replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}") for record in records]
+        if void:
+            void[0] = replace(void[0], data={**void[0].data, "void_usage": to_record(used)})
         # All or none: if this process is killed while it deletes them, the next one finishes that.
-        await self.store.put_all(
-            [replace(record, kind=VOID, key=f"{record.key}~{record.updated_at}") for record in records]
-        )
+        await self.store.put_all(void)
         for record in records:
             await self.store.delete(STEP, record.key)
         for place in repeated:
@@ -349,14 +351,18 @@ class Journalled:
                 await self.store.delete(STEP, key)
 
     def _count_void(self, records: Sequence[Record]) -> None:
-        """Count the failures of earlier attempts, and the usage of calls that only these attempts made."""
+        """Count the failures of earlier attempts, and their usage."""
         void = [(record.key.partition("/")[2].rpartition("~")[0], record.data) for record in records]
         self.failures.update(place for place, _ in void)
-        enclosing = {outer for place, _ in void for outer in _enclosing_places(place)}
         for place, data in void:
-            result: Any = data.get("result")
-            if place not in enclosing and isinstance(result, dict) and "usage" in result:
-                self.void_usage += from_record(TokenUsage, cast("dict[str, Any]", result)["usage"])
+            if used := data.get("void_usage"):
+                usage = from_record(TokenUsage, used)
+                self.void_usage[place] = self.void_usage.get(place, NOTHING_USED) + usage
+
+    @property
+    def next_place(self) -> str:
+        """The place of the next step of the loop."""
+        return f"{self._position + 1:05d}"
 
     async def _look_up(self, place: str) -> StepData | None:
         if not self.resumes:
@@ -619,6 +625,28 @@ def _step_in(record: Record) -> StepData:
         if state := record.data.get("budget_state"):
             Tally(NO_BUDGET).restore(state)
     return record.data
+
+
+def _usage_not_replayed(
+    recorded: Mapping[str, StepData], failed: str, inside: Sequence[str], repeated: Sequence[str]
+) -> TokenUsage:
+    """The usage of a failed step that a replay does not count again: of the `repeated` ones inside it."""
+    enclosing = {outer for place in repeated for outer in _enclosing_places(place)}
+    calls = [_usage_in(recorded[place]) for place in repeated if place not in enclosing]
+    used = sum(calls, NOTHING_USED)
+    if len(repeated) < len(inside):
+        return used
+    # Calls of other frameworks are recorded in their own form; then the error has the usage of all of them.
+    return max(_usage_in(recorded[failed]), used, key=lambda used: used.total_tokens)
+
+
+def _usage_in(step: StepData) -> TokenUsage:
+    if "error" in step:
+        return usage_of_failure(failure_from_json(step["error"]))
+    result: Any = step["result"]
+    if not isinstance(result, dict) or "usage" not in result:
+        return NOTHING_USED
+    return from_record(TokenUsage, cast("dict[str, Any]", result)["usage"])
 
 
 def _enclosing_places(place: str) -> list[str]:

@@ -75,6 +75,8 @@ class Steps:
         """The step that carries out an effect within the budget, without retries and events."""
         if tally.budget is not NO_BUDGET or tally.outer is not None:
             self.attempt = partial(_bounded, tally, journal, self._recorded)
+        if journal is not None and journal.void_usage:
+            self.attempt = partial(_counting_void, tally, journal, self.attempt)
         self._sleep = partial(self.attempt, "wait", NoneType, asyncio.sleep)
         """Waiting is a step, so that a resumed run does not wait again."""
         self._texts: dict[int, Iterator[int]] = {}
@@ -186,6 +188,22 @@ def _unrecorded(
 ) -> Awaitable[R]:
     """Carry out an effect that nothing records, as `direct` does, without a coroutine of its own."""
     return fn(*args)
+
+
+def _counting_void(
+    tally: Tally,
+    journal: Journalled,
+    attempt: Callable[..., Awaitable[R]],
+    name: str,
+    returns: type[R],
+    fn: Callable[..., Awaitable[R]],
+    /,
+    *args: Any,
+) -> Awaitable[R]:
+    """Carry out an effect after counting what it has used in earlier processes, in which it failed."""
+    if (role := ROLES.get(name)) is not None:
+        tally.add(role, journal.void_usage.pop(journal.next_place, NOTHING_USED))
+    return attempt(name, returns, fn, *args)
 
 
 async def _bounded(

@@ -119,7 +119,7 @@ class WorkflowRun:
     async def _run(self) -> WorkflowResult:
         tally, at = self._tally, 0
         if self.journal is not None:
-            tally.add("nodes", self.journal.void_usage)
+            tally.add("nodes", sum(self.journal.void_usage.values(), NOTHING_USED))
         waiting: tuple[Approval, ...] = ()
         try:
             while at < len(self.spec.nodes):
