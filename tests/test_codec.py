@@ -367,6 +367,8 @@ def test_record_of_an_earlier_release_is_read():
         ({"output": {TAG: "os:system", "value": "true"}}, "which is not loaded here"),
         ({"output": {TAG: "not.imported:Model", "value": {}}}, "which is not loaded here"),
         ({"output": {TAG: f"{__name__}:Person", "value": {"name": 1}}}, "can't be read as Draft"),
+        ({"output": {TAG: "builtins:range", "value": 3}}, "can't be read as Draft.*: TypeError"),
+        ({"output": {TAG: "datetime:datetime", "value": []}}, "can't be read as Draft.*: IndexError"),
         ({"text": "x"}, "can't be read as Draft"),
     ],
 )

@@ -573,18 +573,23 @@ def read_only(kind: type[T], data: object) -> T:
 def _reading(kind: type[Any], data: object) -> Generator[None]:
     try:
         yield
-    except ValueError as error:  # includes pydantic's ValidationError
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         name: tuple[str, str] | None = getattr(data, "name", None)  # of data that a store has read
         record = "A record" if name is None else f"The record {name[0]!r} {name[1]!r} is damaged: it"
         what = f"can't be read as {kind.__name__}; if a newer Redraft wrote it, upgrade"
         raise DamagedRecordError(f"{record} {what}: {_brief(error)}") from error
 
 
-def _brief(error: ValueError) -> str:
+def _brief(error: Exception) -> str:
     """The first mistake of a `pydantic.ValidationError`, or the message of another error."""
     for first in getattr(error, "errors", list[Any])()[:1]:
         return f"{pointer(first['loc'])}: {first['msg']}"
-    return str(error)
+    return str(error) if isinstance(error, ValueError) else named_error(error)
+
+
+def _is_tagged(items: Mapping[str, Any]) -> bool:
+    """Whether an object names its class; the columns of an index may have a criterion of that name."""
+    return TAG in items and not items.keys().isdisjoint(("value", "fields"))
 
 
 def without_tags(data: Any) -> Any:
@@ -594,7 +599,7 @@ def without_tags(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     items = cast("dict[str, Any]", data)
-    if TAG not in items:
+    if not _is_tagged(items):
         return {key: without_tags(item) for key, item in items.items()}
     if "fields" in items:
         return without_tags({**items["fields"], **(items.get("extra") or {})})
@@ -614,7 +619,7 @@ def _restore(data: object) -> object:
     if not isinstance(data, dict):
         return data
     items = cast("dict[str, Any]", data)
-    if TAG not in items:
+    if not _is_tagged(items):
         return {key: _restore(item) for key, item in items.items()}
     name = str(items[TAG])
     if name == UNRESTORABLE:

@@ -1,10 +1,20 @@
+import asyncio
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
-from redraft import ConfigError, ConvergenceReason, TokenUsage, reflect_sync, reflected
+from redraft import (
+    Agent,
+    ConfigError,
+    ConvergenceReason,
+    QualityCriterion,
+    ScriptedModel,
+    TokenUsage,
+    reflect_sync,
+    reflected,
+)
 from redraft._sync import run_sync
 from redraft.errors import OutputError
 from redraft.loop.journal import Journalled
@@ -314,3 +324,19 @@ def test_the_latest_step_changes_with_each_step():
 def test_runs_are_read_from_a_store(wrong):
     with pytest.raises(ConfigError, match="store must be a Store, such as SqliteStore"):
         Runs(wrong)
+
+
+def test_a_criterion_may_have_the_name_of_the_tag_in_records():
+    def judge(text):
+        return 0.5
+
+    async def main():
+        store = MemoryStore()
+        criterion = QualityCriterion("$is", evaluator="function", evaluator_config={"function": judge})
+        agent = Agent(ScriptedModel(["tea"]), criteria=[criterion], max_iterations=0, keep=store)
+        first = await agent.run("Q?", run_id="a run")
+        (run,) = await Runs(store).find()
+        assert run.versions[0].evaluation.criteria_scores == {"$is": 0.5}
+        assert (await agent.run("Q?", run_id="a run")).history == first.history
+
+    asyncio.run(main())
