@@ -977,6 +977,48 @@ def test_advice_of_another_type_is_ignored(odd, is_first):
     assert "a list of Advice" in result.diagnostics["advisor_failed"]
 
 
+async def no_advice(task):
+    return []
+
+
+async def blocked(*_):
+    await asyncio.sleep(0)
+    raise asyncio.CancelledError
+
+
+async def exits(*_):
+    raise SystemExit(3)
+
+
+def refuses(*_, **__):
+    raise ValueError("no criteria")
+
+
+@pytest.mark.parametrize(
+    ("functions", "report"),
+    [
+        ({"advise_on": exits}, "advise_on raised SystemExit: 3"),
+        ({"advise_on": blocked}, "advise_on was cancelled, and the run was not"),
+        ({"with_criteria": refuses}, "ValueError: no criteria"),
+        ({"with_criteria": lambda *_, **__: sys.exit(3)}, "SystemExit: 3"),
+    ],
+)
+def test_an_advisor_that_ends_in_any_way_is_ignored(functions, report):
+    advisor = SimpleNamespace(recall=no_advice, observe=no_advice, **functions)
+    pattern = ReflectionPattern(advisors=[advisor], max_iterations=1)
+    result = reflect_sync("W.", generate=lambda p: "x", evaluate=lambda o: (0.1, "no"), pattern=pattern)
+    assert result.convergence_reason == "max_iterations"
+    assert report in result.diagnostics["advisor_failed"]
+
+
+@pytest.mark.parametrize("observer", [exits, blocked])
+def test_a_failed_run_raises_its_own_error_whatever_its_observers_do(observer):
+    advisor = SimpleNamespace(recall=no_advice, observe=no_advice, observe_failure=observer)
+    pattern = ReflectionPattern(advisors=[advisor])
+    with pytest.raises(ValueError, match="no criteria"):
+        reflect_sync("W.", generate=refuses, evaluate=lambda o: 0.1, pattern=pattern)
+
+
 def test_advisors_observe_a_failed_run_before_its_last_event():
     order = []
 

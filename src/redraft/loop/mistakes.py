@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redraft._critique import render_feedback
+from redraft._steps import uncancelled
 from redraft._texts import as_text
 from redraft._validation import named_error
 from redraft._verdicts import advice_of
@@ -100,7 +101,8 @@ class MistakeAdvice:
             advice: list[Advice] = []
             for advisor in self._advisors:
                 try:
-                    advice += advice_of(await advisor.advise_on(run.task, mistake))
+                    asked = advisor.advise_on(run.task, mistake)
+                    advice += advice_of(await uncancelled(asked, "advise_on", "the run"))
                 except Exception as error:  # noqa: BLE001 (a version without advice is better than none)
                     why = named_error(error)
                     report_ignored(self._diagnostics, "advisor", type(advisor).__name__, why)

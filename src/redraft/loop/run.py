@@ -10,7 +10,7 @@ from os import urandom
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from redraft._calls import awaited
+from redraft._calls import awaited, called
 from redraft._codec import MISTAKES, to_json
 from redraft._steps import OBSERVE, direct, step_scope, uncancelled
 from redraft._telemetry import traced
@@ -606,13 +606,12 @@ class Run:
         """Ask the advisors for advice; raises only the `ReflectionDueError` that an earlier run left."""
         advice: list[Advice] = []
         for advisor in self.pattern.advisors:
-            if isinstance(advisor, CriteriaAdvisor):
-                in_prompt = bool(self.judges.rubric) or not rubric_of(self.judges.criteria)
-                advisor = advisor.with_criteria(  # noqa: PLW2901 (for this run)
-                    self.judges.criteria, in_prompt=in_prompt
-                )
+            criteria, recall_of = self.judges.criteria, advisor.recall
             try:
-                recall = self.steps.do("recall", list[Advice], advisor.recall, self.context.task)
+                if isinstance(advisor, CriteriaAdvisor):
+                    in_prompt = bool(self.judges.rubric) or not rubric_of(criteria)
+                    recall_of = called(advisor.with_criteria, criteria, in_prompt=in_prompt).recall
+                recall = self.steps.do("recall", list[Advice], recall_of, self.context.task)
                 advice += advice_of(await uncancelled(recall, "recall", "the run"))
             except ReflectionDueError:
                 raise
@@ -630,9 +629,10 @@ class Run:
         for advisor in self.pattern.advisors:
             if isinstance(advisor, FailureObserver):
                 try:
-                    await advisor.observe_failure(
+                    observed = advisor.observe_failure(
                         self.context.task, self.context.run_id, error, self.context.advice
                     )
+                    await uncancelled(observed, "observe_failure", "the run")
                 except Exception as failure:  # noqa: BLE001 (the run raises its own error)
                     _log_ignored(advisor, failure)
 
