@@ -360,7 +360,7 @@ def functions_in(path: Path) -> dict[str, Callable[..., Any]]:
     sys.modules[spec.name] = module  # where dataclasses look up their module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user's file may raise anything
+    except (Exception, SystemExit) as error:  # the user's file may raise anything
         raise ConfigError(f"{str(path)!r} can't be loaded: {named_error(error)}") from error
     return {
         name: function

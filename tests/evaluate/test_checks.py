@@ -239,6 +239,26 @@ def test_a_failed_assertion_is_a_failed_check(statement, reason, tmp_path):
     assert evaluation.issues == (Issue(reason, "it"),)
 
 
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise RuntimeError('no network')", "RuntimeError: no network"),
+        ("def check(:", "SyntaxError: invalid syntax"),
+        ("raise SystemExit(3)  # a script that parses its arguments", "SystemExit: 3"),
+    ],
+    ids=["raises", "is no Python", "exits"],
+)
+def test_a_module_that_fails_when_it_is_imported_is_an_invalid_configuration(
+    source, reason, tmp_path, monkeypatch
+):
+    (tmp_path / "failing_checks.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=f"'failing_checks:check' can't be imported: {reason}"):
+        function(criterion("function", function="failing_checks:check"))
+    with pytest.raises(ConfigError, match=f"can't be loaded: {reason}"):
+        functions_in(tmp_path / "failing_checks.py")
+
+
 def test_function_score_is_held_against_the_threshold():
     strict = QualityCriterion("it", threshold=0.9, evaluator="function")
     for score, good in ((0.89, False), (0.9, True)):
