@@ -42,7 +42,7 @@ SHORT_TEXT = 1500
 
 
 def as_text(output: Output, indent: int | None = 2) -> str:
-    """Render an output as text: a string unchanged, other values as JSON, or else as `repr`.
+    """Render an output as text: a string unchanged, other values as JSON or a `repr` without addresses.
 
     `indent=None` renders a single line, in a tenth of the time.
     """
@@ -55,7 +55,7 @@ def as_text(output: Output, indent: int | None = 2) -> str:
             return output.model_dump_json(indent=indent, by_alias=True)
         return json.dumps(output, ensure_ascii=False, indent=indent, default=_json_or_text)
     except (TypeError, ValueError):  # keys or values without a JSON form, or a value inside itself
-        return repr_of(output)
+        return without_addresses(repr_of(output))
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -82,10 +82,12 @@ def json_data(output: Output) -> Any:
 
 
 def _json_or_text(value: object) -> Any:
+    if isinstance(value, set | frozenset):  # its order differs from process to process
+        return sorted(cast("set[Any]", value), key=repr_of)
     try:
         return json_data(value)
     except ValueError:
-        return readable(value)
+        return without_addresses(readable(value))
 
 
 _sources: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("sources", default=None)

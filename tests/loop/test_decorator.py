@@ -505,3 +505,21 @@ def test_a_run_of_a_method_belongs_to_its_object():
     assert Clerk("Bob").answer.run_as_sync("other clerk", "Why?").best_output == "Bob again"
     for _ in range(2):
         assert Porter("Ann").answer.run_as_sync("porter", "Why?").best_output == "Ann again"
+
+
+def test_a_call_with_other_objects_of_the_same_kind_resumes_the_run():
+    class Client:
+        pass
+
+    calls = []
+
+    @reflected(evaluate=bool, keep=MemoryStore())
+    def search(client, options, feedback=""):
+        calls.append(client)
+        return "found"
+
+    for order in ({8, 0}, {0, 8}):  # a set of texts has another order in each process
+        options = {"key": lambda item: item, "pages": [order], "says": "a fault at 0xdead"}
+        result = search.run_as_sync("a search", Client(), options)
+    assert "a fault at 0xdead" in result.task.description
+    assert len(calls) == 1
