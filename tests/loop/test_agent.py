@@ -32,6 +32,7 @@ from redraft.execution import CommandOutcome
 from redraft.models.provider import ProviderModel
 from redraft.protocols import ChatReply
 from redraft.sandbox.jail import ProcessJail
+from redraft.types import Advice
 from redraft.workflow.spec import WorkflowFile
 from support.judges import judge_scoring, verdict
 from support.openai_server import completion, serving
@@ -486,3 +487,25 @@ def test_a_subclass_with_methods_of_its_own_works():
             return (await self.run(query)).best_output
 
     assert asyncio.run(deepcopy(Mine(ScriptedModel(["tea"]), keep=False)).ask("Which?")) == "tea"
+
+
+class Librarian:
+    """Advice that names the criteria of the run."""
+
+    def __init__(self, criteria=()):
+        self.criteria = criteria
+
+    def with_criteria(self, criteria, *, in_prompt=True):
+        return Librarian([criterion.name for criterion in criteria])
+
+    async def recall(self, task):
+        return [Advice(f"The criteria are {self.criteria}.", "librarian")]
+
+    async def observe(self, result):
+        pass
+
+
+def test_an_agent_under_evaluation_gets_the_advice_that_it_gets_elsewhere():
+    agent = Agent(ScriptedModel(["tea"] * 2), criteria=[TEA], lessons=Librarian(), keep=False)
+    results = [each.run_sync("Name a drink.") for each in (agent, agent.for_evaluation())]
+    assert [result.advice[0].text for result in results] == ["The criteria are ['tea']."] * 2

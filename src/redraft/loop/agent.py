@@ -35,7 +35,7 @@ from redraft.loop.triggers import RunState
 from redraft.loop.verbs import judge_of, judges_of, model_verbs
 from redraft.models.model_settings import checked_settings, recorded_settings
 from redraft.models.names import label_of_model, model_of
-from redraft.protocols import Advisor, LearningAdvisor, MistakeAdvisor
+from redraft.protocols import Advisor, CriteriaAdvisor, LearningAdvisor, MistakeAdvisor
 from redraft.settings import load_settings
 from redraft.types import OutputT
 
@@ -57,7 +57,15 @@ if TYPE_CHECKING:
     from redraft.models.content import Query
     from redraft.protocols import ChatModel, Mistake, ModelChoice, RunContext, Step
     from redraft.stores.base import Store
-    from redraft.types import Advice, Criterion, Draft, Output, PlainTask, ReflectionResult
+    from redraft.types import (
+        Advice,
+        Criterion,
+        Draft,
+        Output,
+        PlainTask,
+        QualityCriterion,
+        ReflectionResult,
+    )
 
 
 T = TypeVar("T")
@@ -472,6 +480,13 @@ class RecallOnly:
     """An advisor that gives the advice of another advisor, and learns nothing."""
 
     advisor: Advisor
+
+    def with_criteria(self, criteria: Sequence[QualityCriterion], /, *, in_prompt: bool = True) -> RecallOnly:
+        """The same for the other advisor on a run that these criteria judge."""
+        other = self.advisor
+        if not isinstance(other, CriteriaAdvisor):
+            return self
+        return RecallOnly(other.with_criteria(criteria, in_prompt=in_prompt))
 
     async def recall(self, task: PlainTask, /) -> list[Advice]:
         """The other's advice."""
