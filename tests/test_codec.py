@@ -5,7 +5,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -302,6 +302,20 @@ class Unreadable:
         raise RuntimeError("no text")
 
 
+@dataclass
+class Unloaded:
+    name: str = "x"
+
+    def __getattribute__(self, name):
+        if name == "name":
+            raise RuntimeError("not loaded")
+        return object.__getattribute__(self, name)
+
+
+class Zoneless(tzinfo):
+    pass
+
+
 class Even(int):
     def __new__(cls, number, *, half=False):
         return super().__new__(cls, number if half else number * 2)
@@ -324,11 +338,13 @@ class Even(int):
         (datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=UNNAMED_ZONE), "the time zone .* can't be stored"),
         (Incomparable("x"), r"Incomparable\('x'\) raises RuntimeError: no comparison"),
         (Unreadable(), "can't hold a value of the class 'Unreadable'"),
+        (Unloaded(), "reading it raises RuntimeError: not loaded"),
+        (datetime(2026, 1, 2, tzinfo=Zoneless()), "reading it raises NotImplementedError: a tzinfo subclass"),
     ],
     ids=[
         *("object", "function", "key with a slash", "secret", "exception", "changed", "local class"),
         *("dictionary with fields", "factory", "no field", "zone of a file", "time in it", "no comparison"),
-        "no text",
+        *("no text", "no attribute", "no offset"),
     ],
 )
 def test_value_that_cannot_be_restored_is_named_and_refused(value, says):

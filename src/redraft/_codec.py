@@ -126,10 +126,8 @@ def recorded(value: Any) -> tuple[Any, tuple[str, ...]]:
     if kind in _PLAIN:
         return value, ()
     is_own = _is_own(kind)
-    try:
+    with suppress(Exception):  # a part that can't be restored is marked below
         return _encoder(kind, TYPED if is_own else EXACT)(value), ()
-    except (_UnrestorableError, RecursionError):
-        pass
     try:
         data = _encoder(kind, TYPED_OR_MARKED if is_own else EXACT_OR_MARKED)(value)
     except RecursionError:
@@ -273,6 +271,10 @@ def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
         return encode(value)
     except _UnrestorableError as error:
         return _marker(value, str(error))
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a user's class may raise anything)
+        return _marker(value, f"reading it raises {describe_error(error)}")
 
 
 def _marker(value: Any, reason: str) -> dict[str, Any]:
