@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft._texts import copy_of, short_repr, snapshot
-from redraft._validation import MOST, is_number, readable
+from redraft._validation import MOST, is_number, named_error, readable
 from redraft.errors import OutputError
 from redraft.types import (
     NOT_REPORTED,
@@ -49,8 +49,8 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 def draft_of(value: Any, source: str = "generate") -> Draft:
     """Normalise the result of a generator or reviser to a `Draft`.
 
-    Raises `OutputError` for a value that is not an output or is nested too deeply for Python to copy, and for
-    a draft with an invalid field.
+    Raises `OutputError` for a value that is not an output or can't be copied, such as one with a lock in it,
+    and for a draft with an invalid field.
     """
     draft = cast("Draft", value) if isinstance(value, Draft) else Draft(value)
     output = draft.output
@@ -61,14 +61,16 @@ def draft_of(value: Any, source: str = "generate") -> Draft:
         raise OutputError(
             f"{source} returned {got!r}; expected a string, a JSON value, a pydantic model or a data class."
         )
+    if is_draft := draft is value:
+        draft = replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
     try:  # the run copies it at each step
-        if draft is not value:
-            copy_of(output)
-        else:
-            draft = replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
+        if is_draft:
             snapshot(draft)
-    except RecursionError as error:
-        raise OutputError(f"{source} returned a value that is nested too deeply.") from error
+        else:
+            copy_of(output)
+    except Exception as error:
+        why = f"which can't be copied ({named_error(error)}); return data alone"
+        raise OutputError(f"{source} returned {short_repr(output)}, {why}.") from error
     return draft
 
 

@@ -347,6 +347,17 @@ def test_an_error_in_a_revision_keeps_the_versions():
     assert result.stop.numbers == {"step": "revise", "error": "RuntimeError: boom"}
 
 
+def test_a_revision_that_can_not_be_copied_keeps_the_versions():
+    result = reflect_sync(
+        "W.",
+        generate=lambda _: "x",
+        evaluate=lambda output: (0.1, "no"),
+        revise=lambda output, evaluation: {"items": (item for item in "x")},
+    )
+    assert (result.best_output, result.convergence_reason) == ("x", "error")
+    assert "which can't be copied (TypeError: cannot pickle 'generator' object)" in str(result.error)
+
+
 def test_an_error_in_an_evaluation_keeps_the_draft_unjudged():
     result = Script(0.5, ValueError("judge fell over")).run()
     assert result.convergence_reason == "error"
