@@ -218,7 +218,7 @@ async def _data(response: httpx2.Response, where: str, *, is_read: bool) -> Any:
         return text
     try:
         value = load_json(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         if not media_type:  # then the data decides
             return text
         raise OutputError(f"{where}: the reply is not valid JSON: {error}") from error

@@ -28,6 +28,7 @@ def test_a_pointer_names_a_place_and_leads_back_to_it(path, expected):
         ("1e999", "the number 1e999 is too large"),
         ('{"a": 1, "b": 2, "a": 3}', "the key 'a' comes twice in one object"),
         ("{", "Expecting property name"),
+        ("[" * 100_000 + "]" * 100_000, "it is nested too deeply"),
     ],
 )
 def test_json_that_python_would_read_in_its_own_way_is_refused(text, why):

@@ -370,7 +370,7 @@ def parse_changes(text: str, name: str) -> dict[str, Any]:
     """Parse changed parameters. Raises `ConfigError`, with the `name`, for anything but a JSON object."""
     try:
         changes: Any = load_json(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"{name} must be a JSON object such as {CHANGES}: {error}.") from error
     if not isinstance(changes, dict):
         raise ConfigError(f"{name} must be a JSON object such as {CHANGES}, got {text!r}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from starlette.responses import JSONResponse
 from redraft.cycles.webhook import ID, header_problem, signature_problem
 from redraft.errors import ConfigError, LeaseError, OutputError, StoreError
 from redraft.redact.log import logger
-from redraft.text.json import bounded_json
+from redraft.text.json import bounded_json, load_json
 from redraft.web.guard import check_host
 
 if TYPE_CHECKING:
@@ -157,6 +156,6 @@ def _data(body: bytes, content_type: str) -> Any:
         text = body.decode()
         if media_type != "application/json" and not media_type.endswith("+json"):
             return text
-        return bounded_json(json.loads(text) if text.strip() else None, "The body")
-    except (ValueError, RecursionError, OutputError) as error:
+        return bounded_json(load_json(text) if text.strip() else None, "The body")
+    except (ValueError, OutputError) as error:
         raise HTTPException(400, f"The body is not {media_type} in UTF-8: {error}") from error

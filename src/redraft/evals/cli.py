@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -44,6 +43,7 @@ from redraft.terminal.console import BAD, GOOD, QUIET, CalmConsole, deliver, emi
 from redraft.terminal.exits import ExitCode, continued_by
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
+from redraft.text.json import load_json
 from redraft.types import render_usage
 from redraft.workflow.history import Workflows
 
@@ -394,10 +394,10 @@ def _name(name: str) -> str:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        return cast("dict[str, Any]", json.loads(path.read_text("utf-8-sig")))
+        return cast("dict[str, Any]", load_json(path.read_text("utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"The baseline {str(path)!r} can't be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"The baseline {str(path)!r} is not JSON: {error}.") from error
 
 

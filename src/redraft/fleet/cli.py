@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +34,7 @@ from redraft.terminal.exits import continued_by
 from redraft.terminal.input import read_stdin
 from redraft.terminal.tables import PlainTable
 from redraft.text.characters import visible
+from redraft.text.json import load_json
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
@@ -200,8 +200,8 @@ def _task_of(program: Program | None, text: str | None) -> Any:
     if text is None or program is None or not program.takes_object:
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return load_json(text)
+    except ValueError as error:
         raise ConfigError(f"The initial state of a workflow must be a JSON object: {error}.") from error
 
 

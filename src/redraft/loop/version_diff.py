@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._texts import as_text
 from redraft.text.diff import ABSENT, FieldChange, Op, field_diff, word_diff
+from redraft.text.json import load_json
 from redraft.types import Issue, ReflectionVersion, same_issue
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _structure(output: Output) -> Any:
         value: Any = output
     else:
         try:
-            value = json.loads(fenced[1] if (fenced := _FENCED.fullmatch(output.strip())) else output)
-        except (ValueError, RecursionError):
+            value = load_json(fenced[1] if (fenced := _FENCED.fullmatch(output.strip())) else output)
+        except ValueError:
             return None
     return value if isinstance(value, dict | list) else None  # pyright: ignore[reportUnknownVariableType] (any JSON)

@@ -209,7 +209,7 @@ def samples_in(files: Sequence[str], task: str = "") -> list[Sample]:
 def _output(text: str) -> Any:
     try:
         return load_json(text)
-    except (ValueError, RecursionError):  # a bad example may not be JSON
+    except ValueError:  # a bad example may not be JSON
         return text
 
 

@@ -302,7 +302,7 @@ def _value(title: str, answer: Answer) -> Any:
     if "value" in answer:
         try:
             value = load_json(answer["value"], repeats_keys=False)  # {1: "a", "1": "b"} repeats a key
-        except (ValueError, TypeError, RecursionError) as error:  # such as a number of too many digits
+        except (ValueError, TypeError) as error:  # such as a number of too many digits
             raise ScriptError(f"The {title} script returned a value that is not JSON: {error}.") from error
         if len(answer["value"]) > MAX_DEPTH and is_too_deep(value):  # each level takes a bracket at least
             raise ScriptError(

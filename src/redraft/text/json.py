@@ -17,14 +17,19 @@ MAX_DEPTH = 100
 """Levels of nesting that JSON data may have."""
 
 
-def load_json(text: str, *, repeats_keys: bool = True) -> Any:
-    """Parse standard JSON; raises `ValueError`, and `RecursionError` for deep nesting.
+def load_json(text: str | bytes, *, repeats_keys: bool = True) -> Any:
+    """Parse standard JSON; raises `ValueError` for anything else, also if it is nested too deeply.
 
     Unlike Python's own parser, it rejects NaN, and numbers that would become infinite. Without
     `repeats_keys`, it also rejects objects with duplicate keys.
     """
     hook = None if repeats_keys else unique_members
-    return json.loads(text, parse_constant=refuse_constant, parse_float=finite_number, object_pairs_hook=hook)
+    try:
+        return json.loads(
+            text, parse_constant=refuse_constant, parse_float=finite_number, object_pairs_hook=hook
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def refuse_constant(name: str) -> NoReturn:

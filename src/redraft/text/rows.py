@@ -47,6 +47,6 @@ def _json_rows(text: str, source: str) -> list[Any]:
         if line.strip():
             try:
                 rows.append(load_json(line, repeats_keys=False))
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise ConfigError(f"{source}, line {number}: this is not JSON: {error}.") from error
     return rows

@@ -19,6 +19,7 @@ from starlette.routing import Match, Route
 from redraft._codec import to_json
 from redraft._validation import readable
 from redraft.errors import ConfigError, RedraftError, StoreError
+from redraft.text.json import load_json
 from redraft.web.page import Form, NotFoundError, Page, PageRequest
 from redraft.web.project import Project
 from redraft.web.rendering import STATIC, render, static_text, url
@@ -187,8 +188,8 @@ class Site:
 
         async def serve(request: Request) -> Response:
             try:
-                fields = json.loads(await request.body())
-            except (ValueError, RecursionError) as error:
+                fields = load_json(await request.body())
+            except ValueError as error:
                 raise ConfigError(f"The body is not JSON: {error}.") from error
             if not isinstance(fields, dict):
                 raise ConfigError("The body must be a JSON object with the fields of the form.")

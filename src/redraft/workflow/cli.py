@@ -266,7 +266,7 @@ def parse_json(text: str) -> Any:
     """Parse JSON; raises a `ConfigError` that says where the mistake is."""
     try:
         return load_json(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(str(error)) from error
 
 

@@ -60,7 +60,7 @@ async def answer(form: Form) -> str:
         raise ConfigError(f"The verdict must be 'approve' or 'reject', got {verdict!r}.")
     try:
         changed = load_json(value) if value else ...
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"The value is not JSON: {error}") from error
     approved = verdict == "approve"
     comment, by = form.text("comment", ""), await who_decides(form) or "dashboard"
