@@ -21,6 +21,10 @@ async def down(request):
     raise ModelError("the model is down")
 
 
+async def cancelled(given):
+    raise asyncio.CancelledError
+
+
 class Broken(NoteStore):
     """A store with some methods that fail."""
 
@@ -43,6 +47,7 @@ class Broken(NoteStore):
     ("config", "message"),
     [
         (ReflectionConfig(strategy=fails), "ValueError: no idea"),
+        (ReflectionConfig(strategy=cancelled), "the reflection was cancelled, and the run was not"),
         (ReflectionConfig(strategy=lambda given: None), "must return a TaskReflection, got None"),
         (ReflectionConfig(strategy=lambda given: "better"), "must return a TaskReflection, got 'better'"),
         (ReflectionConfig(strategy=lambda given: TaskReflection("Lost.", "")), "lost {it}"),
@@ -154,11 +159,12 @@ def test_secrets_are_neither_stored_nor_passed_to_listeners():
     assert stored.refined_description.startswith("Say it with ")
 
 
-def test_a_failing_listener_does_not_stop_the_others(caplog):
+@pytest.mark.parametrize("error", [RuntimeError("listener down"), asyncio.CancelledError("listener down")])
+def test_a_failing_listener_does_not_stop_the_others(error, caplog):
     events = []
 
     def raises(event):
-        raise RuntimeError("listener down")
+        raise error
 
     async def hears(event):
         events.append(event.version)
@@ -169,6 +175,17 @@ def test_a_failing_listener_does_not_stop_the_others(caplog):
     assert events == [1, result[task].run_id]
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert "listener down" in record.exc_text
+
+
+def test_a_task_runs_without_its_note_if_reading_it_is_cancelled():
+    class Lost:
+        retrieve = staticmethod(cancelled)
+
+        def store(self, identity, reflection):
+            pass
+
+    result = Ensemble(thinking("said"), [Task("Say it.", reflect=BETTER)], Lost()).run_sync()
+    assert result.output == "said"
 
 
 def test_a_listener_object_with_an_async_call_is_awaited():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._calls import awaited
 from redraft._codec import from_record
-from redraft._steps import answer
+from redraft._steps import answer, uncancelled
 from redraft._telemetry import traced
 from redraft._texts import estimate_tokens
 from redraft._validation import named_error
@@ -194,7 +194,7 @@ class Learner:
     async def _choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
         identity, trial = TaskIdentity.of(self.task), self.config.trial
         try:
-            current = await self.notebook.current(identity)
+            current = await uncancelled(self.notebook.current(identity), "reading the note", "the run")
             if current is None:
                 return NO_NOTE
             noted = await self.notebook.noted(identity) if isinstance(self.notebook, NoteStore) else None
@@ -238,7 +238,8 @@ class Learner:
 
         async def learn() -> Learned:
             try:
-                return await once(run.journal, "reflection", Learned, write, earlier="reflection")
+                step = once(run.journal, "reflection", Learned, write, earlier="reflection")
+                return await uncancelled(step, "the reflection", "the run")
             except Exception as error:  # noqa: BLE001 (the output is already accepted, and the previous note stays)
                 problem = str(error) if isinstance(error, RedraftError) else named_error(error)
                 level = logging.INFO if run.injected.unread else logging.WARNING
@@ -260,7 +261,7 @@ class Learner:
         )
         for listener in self.listeners:
             try:
-                await awaited(listener)(event)
+                await uncancelled(awaited(listener)(event), "the listener", "the run")
             except Exception:
                 logger.exception("A listener of on_task_reflected failed for the task %r.", self.task.title)
         return learned, event
