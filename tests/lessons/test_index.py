@@ -21,6 +21,7 @@ from redraft.lessons import ranking
 from redraft.lessons.folder import LessonFolder
 from redraft.lessons.index import FILE, Indexed, LessonIndex
 from redraft.lessons.lesson import Procedure
+from redraft.lessons.library import LessonLibrary
 from redraft.lessons.ranking import LessonQuery
 from redraft.models.embed import FunctionEmbedder, ScriptedEmbedder, unit_rows
 from support.learning_agents import TASK, learning, writer
@@ -269,6 +270,21 @@ def test_a_refresh_counts_lessons_and_names_broken_files(tmp_path, monkeypatch):
     (changed,) = run(tmp_path, refresh)
     assert changed.lessons == 3
     assert list(changed.broken) == [other.id]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take only names in Unicode")
+def test_a_file_whose_name_is_not_utf8_is_named_and_hides_no_other(tmp_path):
+    (good,) = file(tmp_path, lesson())
+    path = LessonFolder(tmp_path, AGENT).entry_of(good.id).path
+    name = os.fsdecode(b"Geb\xfchr")
+    for copy in (path.with_name(f"{name}.md"), path.parents[1] / name / "a.md"):
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    (found,) = run(tmp_path, refresh)
+    assert (found.lessons, list(found.broken)) == (1, ["Geb\ufffdhr", f"{AGENT}/Geb\ufffdhr"])
+    assert "The name of this file is not UTF-8: rename it." in str(found.broken)
+    problems = asyncio.run(LessonLibrary(tmp_path, store=False).problems())
+    assert {problem.id for problem in problems} == {*found.broken}
 
 
 def test_indexing_changes_no_lesson_file(tmp_path):

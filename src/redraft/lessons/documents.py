@@ -26,6 +26,7 @@ from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record, SharedStore, Store
 from redraft.stores.location import project_store
+from redraft.text.characters import is_well_formed, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -244,7 +245,9 @@ class LessonFiles:
         """The agents' folders, each with the time at which a file was last added, replaced or removed."""
         with reporting(self._root), suppress(FileNotFoundError), os.scandir(self._root) as folders:
             names = [
-                folder.name for folder in folders if _is_folder(folder) and not folder.name.startswith(".")
+                well_formed(folder.name)
+                for folder in folders
+                if _is_folder(folder) and not folder.name.startswith(".")
             ]
             return {name: self.state(name) for name in sorted(names)}
         return {}
@@ -272,7 +275,8 @@ class LessonFiles:
         for place in (own, *(self._archives(own) if archived else ())):
             for name, status in sorted(_files(place).items()):
                 file = f"{place}/{name}{ENDING}"
-                yield Entry(f"{folder}/{name}", status.st_mtime_ns, status.st_size, place != own, file)
+                entry_id = f"{folder}/{well_formed(name)}"  # no database takes another
+                yield Entry(entry_id, status.st_mtime_ns, status.st_size, place != own, file)
 
     def entry(self, name: str) -> Entry | None:
         """The current file of a name, of any type."""
@@ -406,13 +410,18 @@ def read_text(path: Path | str, name: str, *, of: str) -> str:
 
 
 def check_file(path: Path | str, name: str) -> os.stat_result:
-    """The status of a regular file; raises `LessonFileError` for a link, a pipe or a folder."""
+    """The status of a regular file.
+
+    Raises `LessonFileError` for a link, a pipe or a folder, and for a name that is not UTF-8.
+    """
     with reporting(path):
         status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):  # it may lead anywhere
         raise LessonFileError("This is a link, and links are not followed.", file=name)
     if not stat.S_ISREG(status.st_mode):  # reading a pipe would never end
         raise LessonFileError("This is not a file.", file=name)
+    if not is_well_formed(Path(path).name):
+        raise LessonFileError("The name of this file is not UTF-8: rename it.", file=name)
     return status
 
 
