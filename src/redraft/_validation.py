@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import iscoroutinefunction
 from sys import float_info
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
@@ -143,6 +144,12 @@ def check_function(name: str, value: Any) -> None:
     is_async = iscoroutinefunction(value) or iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004 (the method)
     if not callable(value) or is_async:
         raise ConfigError(f"{name} must be a function that is not async, got {repr_of(value)}.")
+
+
+def check_functions(name: str, value: Any) -> None:
+    """Require a mapping from names to functions; raises `ConfigError`."""
+    if not isinstance(value, Mapping) or not all(map(callable, cast("Mapping[Any, Any]", value).values())):
+        raise ConfigError(f"{name} must be a mapping from names to functions, got {repr_of(value)}.")
 
 
 def check_model(name: str, value: Any) -> None:

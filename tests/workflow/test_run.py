@@ -308,6 +308,21 @@ def test_an_error_keeps_its_type_and_gets_a_note_with_its_place():
     assert caught.value.__notes__ == ["workflow, line 3, node 'n'"]
 
 
+@pytest.mark.parametrize("state", ["tea", 5, ["tea"], [("topic", "tea")]])
+def test_an_initial_state_that_is_no_object_is_refused(state):
+    workflow = made("- {name: n, run: return 1}")
+    message = "The initial state of a workflow must be an object, such as .*; got "
+    for use in (workflow.check, workflow.run_sync):
+        with pytest.raises(ConfigError, match=message):
+            use(state)
+
+
+@pytest.mark.parametrize("options", [{"approver": 5}, {"actions": {"look": 5}}, {"actions": ["look"]}])
+def test_functions_that_cannot_be_called_are_refused_before_a_run(options):
+    with pytest.raises(ConfigError, match="must be "):
+        Workflow.from_text("nodes: [{name: n, run: return 1}]", **options)
+
+
 def test_the_initial_state_is_not_mutated():
     initial = {"a": {"b": 1}}
 

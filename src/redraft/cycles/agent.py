@@ -19,7 +19,7 @@ from redraft._signals import StopRequest
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
 from redraft._telemetry import traced
-from redraft._validation import check_count, check_flag, check_text, is_number
+from redraft._validation import check_count, check_flag, check_functions, check_text, is_number
 from redraft.cycles.actuate import evaluate, execute
 from redraft.cycles.check import check
 from redraft.cycles.cycle import (
@@ -125,6 +125,7 @@ class CycleAgent:
         self.spec = spec
         self.network = network
         self.file = "" if source is None else str(Path(source.file).absolute())
+        check_functions("functions", functions or {})
         self._functions = dict(functions or {})
         self._models: dict[str, ModelChoice] = {**spec.models, **(models or {})}
         self._resolved_models: dict[str | None, ChatModel] = {}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from redraft._codec import from_record
 from redraft._steps import is_passing
@@ -127,11 +126,7 @@ class _WorkflowProgram(Program):
         return self.workflow.source.text
 
     def check(self, task: Any, /, *, priced: bool = False) -> None:
-        if task is not None and not isinstance(task, Mapping):
-            raise ConfigError(
-                f"The task of the workflow {self.name!r} must be an object, its initial state; got {task!r}."
-            )
-        self.workflow.check(cast("Mapping[str, Any] | None", task), priced=priced)
+        self.workflow.check(task, priced=priced)
 
     async def run(self, task: Any, run_id: str, /) -> JobOutcome:
         result = await self.workflow.run(task, run_id=run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
-from redraft._validation import nearest
+from redraft._texts import short_repr
+from redraft._validation import check_functions, nearest
 from redraft.approvals import Approvals
 from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
@@ -38,7 +40,7 @@ from redraft.workflow.spec import WorkflowFile, read
 from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Sequence
     from typing import Unpack
 
     from redraft.events import TokenEvent
@@ -97,8 +99,11 @@ class Workflow:
             name for name, value in options.items() if value and name not in irrelevant
         )
         check_keep(keep)
+        check_functions("actions", actions := options.get("actions") or {})
+        if (approver := options.get("approver")) is not None and not callable(approver):
+            raise ConfigError(f"approver must be a function, got {approver!r}.")
         self.source = source
-        own = own_actions(options.get("actions") or {})
+        own = own_actions(actions)
         self.spec, notes = read(source, own)
         files = (*above, Path(source.file).resolve())
         names = [node.file for node in self.spec.nodes if node.file is not None]
@@ -117,7 +122,7 @@ class Workflow:
             name=self.spec.name,
             tools=Tools(self.spec.mcp, folder, results=options.get("tool_results")),
             hosts=self.spec.hosts,
-            approver=options.get("approver"),
+            approver=approver,
         )
         self._uses, self._problems = check_file(self.spec, notes, source, self._resources)
         if options.get("strict", True):
@@ -182,7 +187,7 @@ class Workflow:
         default_model: ModelChoice | None = None,
         priced: bool = False,
     ) -> tuple[Requirements, list[WorkflowError]]:
-        inputs, wrong = read_inputs(self.spec, self._resources, dict(state or {}))
+        inputs, wrong = read_inputs(self.spec, self._resources, _initial(state))
         # For an inner workflow, the check of the outer file has reported the mistakes in its inputs.
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
         provided = {*inputs, *(() if inside else [str(path[1]) for path, _ in wrong if path[1:]])}
@@ -251,7 +256,7 @@ class Workflow:
         outer: Resources | None = None,
     ) -> WorkflowResult:
         self._raise_problems()
-        inputs = plain_data(dict(state or {}), "The initial state of the workflow")
+        inputs = plain_data(_initial(state), "The initial state of the workflow")
         inputs, wrong = read_inputs(self.spec, self._resources, inputs)
         if wrong:
             raise WorkflowError.of([self.source.error(path, what) for path, what in wrong])
@@ -374,6 +379,15 @@ class Workflow:
     def stream(self, state: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> WorkflowStream:
         """Run the workflow as an async iterator of its events, with the events and tokens of its loops."""
         return WorkflowStream(lambda listen: self._run(state, run_id, listen, listen))
+
+
+def _initial(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    if state is not None and not isinstance(state, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
+        got = short_repr(state)
+        raise ConfigError(
+            f"The initial state of a workflow must be an object, such as {{'topic': 'tea'}}; got {got}."
+        )
+    return dict(state or {})
 
 
 def _inner_workflow(
