@@ -6,9 +6,10 @@ import logging
 import psycopg
 import pytest
 
-from redraft.cycles.storage import LongTermStorage, storage_of
+from redraft.cycles.storage import LongTermStorage, known_locations, locate, storage_of
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.stores.base import Record
+from redraft.stores.sqlite import MemoryStore
 from support.store_faults import child, run
 
 READ = "SELECT space, key, data FROM redraft_agent_records"
@@ -230,3 +231,18 @@ def test_only_one_live_process_runs_an_agent(register, postgres):
         process.wait()
     asyncio.run(taken_over(storage.location_of("monitor").write_behind()))
     assert run(RUNS, postgres.url, "ends") == "3\n"
+
+
+def test_an_agent_of_another_thread_that_is_made_during_a_listing_does_no_harm():
+    made = []
+
+    class Network(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            made.append(locate(f"later {len(made)}", MemoryStore(), "busy"))
+            return str(self) == other
+
+    first = locate("first", MemoryStore(), "busy")
+    assert first in asyncio.run(known_locations(Network("busy")))

@@ -233,7 +233,9 @@ async def register(location: AgentLocation) -> None:
 
 async def known_locations(network: str = "default") -> list[AgentLocation]:
     """The agents of this process, of the network's long-term storage and of the project, sorted by name."""
-    locations = {name: location for (of, name), location in _in_process.items() if of == network}
+    # Other threads may make agents meanwhile; the list of references is a copy.
+    references = [reference for reference in _in_process.valuerefs() if reference.key[0] == network]
+    locations = {location.agent: location for reference in references if (location := reference())}
     if (storage := storage_of(network)) is not None:
         for name in await storage.agents():
             locations.setdefault(name, storage.location_of(name))
