@@ -148,8 +148,10 @@ def check_function(name: str, value: Any) -> None:
 
 def check_functions(name: str, value: Any) -> None:
     """Require a mapping from names to functions; raises `ConfigError`."""
-    if not isinstance(value, Mapping) or not all(map(callable, cast("Mapping[Any, Any]", value).values())):
-        raise ConfigError(f"{name} must be a mapping from names to functions, got {repr_of(value)}.")
+    is_mapping = isinstance(value, Mapping)
+    if not is_mapping or not all(map(callable, cast("Mapping[Any, Any]", value).values())):
+        got = repr_of(cast("object", value))
+        raise ConfigError(f"{name} must be a mapping from names to functions, got {got}.")
 
 
 def check_model(name: str, value: Any) -> None:
