@@ -775,3 +775,42 @@ def test_values_that_are_not_json(value):
 def test_lone_surrogate():
     (problem,) = Schema({"required": ["b"]}).check({"a": "\ud800"}).errors
     assert problem.message.startswith("The output is not a JSON value that can be checked: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "places"),
+    [
+        ({"2024": "x", "2025": 1}, ["/2024"]),
+        ({"007": "x"}, ["/007"]),
+        ({"+7": "x", "-7": "y"}, ["/+7", "/-7"]),
+        ({"a": {"1": {"0": "x"}}}, ["/a/1/0"]),
+        ({"": "x"}, ["/"]),
+        ({"": {"": "x", "1": 1}}, ["//"]),
+        ({"a": [1, {"0": "x"}]}, ["/a/1/0"]),
+    ],
+)
+def test_keys_of_digits_and_empty_keys_are_named_as_they_are(value, places):
+    schema = Schema(
+        {
+            "$ref": "#/$defs/map",
+            "$defs": {
+                "map": {"type": "object", "additionalProperties": {"$ref": "#/$defs/part"}},
+                "list": {"type": "array", "items": {"$ref": "#/$defs/part"}},
+                "part": {
+                    "if": {"type": "object"},
+                    "then": {"$ref": "#/$defs/map"},
+                    "else": {
+                        "if": {"type": "array"},
+                        "then": {"$ref": "#/$defs/list"},
+                        "else": {"type": "number"},
+                    },
+                },
+            },
+        }
+    )
+    assert [problem.pointer for problem in schema.check(value, coerce=False).errors] == places
+
+
+def test_values_of_keys_of_digits_are_converted():
+    result = Schema({"additionalProperties": {"type": "number"}}).check({"2024": "1", "07": "2"})
+    assert (result.valid, result.value) == (True, {"2024": 1, "07": 2})

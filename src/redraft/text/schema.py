@@ -16,7 +16,7 @@ from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, OutputError
 from redraft.text.json import MAX_DEPTH, Size, size_of
 from redraft.text.replies import json_of
-from redraft.text.schema_errors import SchemaProblem, problem_of, shown, value_at
+from redraft.text.schema_errors import SchemaProblem, place_of, problem_of, shown, value_at
 from redraft.text.schema_tree import (
     MAX_CHECKS,
     MAX_COPIED,
@@ -372,7 +372,7 @@ def _coerce_types(
     changed = _changed(value, changes)
     errors = errors_of(changed)
     types = [error for error in errors if error.kind.name == "type" and "string" in error.kind.value]
-    refused = {tuple(error.instance_path) for error in types} & set(changes)
+    refused = {place_of(error, changed) for error in types} & set(changes)
     if not refused:
         return changed, errors
     changed = _changed(value, {place: new for place, new in changes.items() if place not in refused})
@@ -427,7 +427,7 @@ def _key(error: Any) -> Key:
 def _changes(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
     for error in errors:
         if error.kind.name == "type":
-            place: Place = tuple(error.instance_path)
+            place = place_of(error, value)
             text = value_at(value, place)
             new = _as_type(text, error.kind.value) if isinstance(text, str) else _NOTHING
             if new is not _NOTHING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,7 +56,7 @@ class SchemaProblem:
 
 def problem_of(error: Any, value: Any) -> SchemaProblem:
     """Describe an error of the validator; `value` is the whole checked value."""
-    place: tuple[str | int, ...] = tuple(error.instance_path)
+    place = place_of(error, value)
     at = ".".join(map(str, place))
     got = shown(value_at(value, place))
     kind = error.kind.name
@@ -64,6 +65,34 @@ def problem_of(error: Any, value: Any) -> SchemaProblem:
     message = f"{where}: expected {expected}, got {got}" if kind not in _BARE else f"{where}: {expected}"
     rule = pointer(error.schema_path)
     return SchemaProblem(at, message, rule, expected, got, suggestion, pointer(place))
+
+
+def place_of(error: Any, value: Any) -> tuple[str | int, ...]:
+    """The place of an error of the validator in the whole checked value.
+
+    The validator gives a key of digits as a number, and leaves out an empty key.
+    """
+    place: list[str | int] = []
+    for part in error.instance_path:
+        while (key := _key_in(value, part)) is None:
+            place.append("")
+            value = value[""]
+        value = value[key]
+        place.append(key)
+    while isinstance(value, dict) and "" in value and value != error.instance:
+        value = cast("dict[str, Any]", value)[""]
+        place.append("")
+    return tuple(place)
+
+
+def _key_in(value: dict[str, Any] | list[Any], part: str | int) -> str | int | None:
+    """The key or the position that the validator calls `part`; None if the value does not have it."""
+    if isinstance(value, list) or part in value:
+        return part
+    if isinstance(part, str):
+        return None
+    name = re.compile(rf"\+?0*{part}")
+    return next(filter(name.fullmatch, value), None)
 
 
 def value_at(value: Any, place: Sequence[str | int]) -> Any:
