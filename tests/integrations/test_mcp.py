@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import tomllib
 from contextlib import asynccontextmanager
@@ -713,6 +714,19 @@ def test_an_attempt_that_two_servers_finish_at_once_is_judged_once(criteria):
             await one.call("start_task", task=TASK)
 
     asyncio.run(main())
+
+
+def test_ctrl_c_ends_a_server_that_waits_for_a_line(criteria):
+    command = [sys.executable, "-m", "redraft", "mcp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n")
+        server.stdin.flush()
+        assert json.loads(server.stdout.readline())["id"] == 1
+        server.send_signal(signal.SIGINT)
+        try:
+            assert server.wait(20) == -signal.SIGINT
+        finally:
+            server.kill()
 
 
 def test_the_server_uses_the_lessons_of_the_hook(criteria, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from redraft.terminal import options
 from redraft.terminal.commands import command_group, handles_errors, run_async
 from redraft.terminal.console import CalmConsole, emit
 from redraft.terminal.exits import ExitCode
-from redraft.terminal.input import confirm
+from redraft.terminal.input import confirm, on_interrupt
 
 if TYPE_CHECKING:
     from redraft.integrations.coding_agents import CodingAgent
@@ -303,7 +304,8 @@ def mcp(
         budget_seconds,
     )
     if not http:
-        run_async(serve_stdio(tools))
+        with on_interrupt(signal.SIG_DFL):  # the SDK's thread would wait for a line of stdin before it stops
+            run_async(serve_stdio(tools))
         return
     from redraft.web.guard import Keys
 

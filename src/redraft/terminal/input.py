@@ -41,13 +41,13 @@ def confirm(question: str, *, to: str = "write", done: str = "written") -> bool:
 def answer(question: str) -> str:
     """Ask a question on stderr, and read a line; empty at the end of the input."""
     typer.echo(question, nl=False, err=True)
-    with _on_interrupt(signal.default_int_handler):  # asyncio would wait for the line before it stops
+    with on_interrupt(signal.default_int_handler):  # asyncio would wait for the line before it stops
         return sys.stdin.readline()
 
 
 def read_stdin() -> str:
     """Read stdin to its end."""
-    with _on_interrupt(signal.default_int_handler):
+    with on_interrupt(signal.default_int_handler):
         return sys.stdin.read()
 
 
@@ -94,7 +94,7 @@ def edited(text: str, name: str) -> str:
         path = Path(folder) / name
         path.write_bytes(before)
         try:
-            with _on_interrupt(lambda _number, _frame: None):  # otherwise the text would be lost
+            with on_interrupt(lambda _number, _frame: None):  # otherwise the text would be lost
                 code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 (the user's editor)
         except OSError as error:
             raise ConfigError(f"The editor {command[0]!r} can't be run: {error.strerror}.") from error
@@ -117,7 +117,7 @@ def edited(text: str, name: str) -> str:
 
 
 @contextmanager
-def _on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Generator[None]:
+def on_interrupt(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Generator[None]:
     """Let `handler` handle Ctrl-C in the block."""
     if current_thread() is not main_thread():  # other threads get no signals
         yield
