@@ -29,6 +29,9 @@ def test_environment_overrides_the_file(tmp_path, monkeypatch):
     ("text", "message"),
     [
         ("model = ", "not valid TOML"),
+        (f"model = {'[' * 10_000}", "not valid TOML"),
+        (f"model = {'9' * 5_000}", "not valid TOML"),
+        ('memory = "a\\u0000b"', "memory must not contain NUL characters"),
         (
             "modell = 'x'",
             r"unknown setting 'modell'; did you mean 'model'\? Expected one of 'dashboard_url', ",

@@ -203,7 +203,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 
     try:
         values = tomllib.loads(path.read_text("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also an integer of too many digits, and deep nesting
         raise ConfigError(f"{path.name} is not valid TOML: {error}.") from error
     except OSError as error:
         raise ConfigError(f"{str(path)!r} can't be read: {error.strerror}.") from error
@@ -227,6 +227,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         expected = dict if key in TABLES else str
         if not isinstance(value, expected):
             raise ConfigError(f"{path.name}: {key} must be a {expected.__name__}, got {value!r}.")
+        if isinstance(value, str) and "\0" in value:
+            raise ConfigError(f"{path.name}: {key} must not contain NUL characters, got {value!r}.")
     models: dict[str, Any] = values.get("models", {})
     if not all(isinstance(name, str) for name in models.values()):
         raise ConfigError(f"{path.name}: every entry of [models] must be a model name.")

@@ -661,6 +661,7 @@ def test_the_last_answer_is_judged(project):
         ("- {name: a, evaluator: function, config: {function: 'nowhere:f'}}\n", "", "nowhere"),
         (CRITERIA, '[hook]\ncriteria = "none.yaml"\n', "none.yaml' cannot be read"),
         (CRITERIA, "[hook]\nblock = 3\n", "redraft.toml, [hook]: unknown key 'block'"),
+        (CRITERIA, "[hook]\npaths = [3]\n", "[hook]: paths: a pathspec must be a non-empty string, got 3."),
         (CRITERIA, "[hook]\nblocks = 9\n", "[hook]: blocks must be a whole number of at most 7."),
         (CRITERIA, "[hook]\nbudget_tokens = 1.5\n", "budget_tokens must be a whole number of at least 1"),
         (CRITERIA, "[hook]\nmax_tokens = -1\n", "max_tokens must be a whole number of at least 0, got -1"),

@@ -69,6 +69,8 @@ class HookOptions:
         check_name("criteria", self.criteria)
         check_choice("subject", self.subject, ("diff", "files", "answer"))
         check_list("paths", self.paths)
+        for path in self.paths:
+            check_name("paths: a pathspec", path)
         check_flag("judge", self.judge)
         check_bound("budget_usd", self.budget_usd)
         check_limit("budget_tokens", self.budget_tokens)
