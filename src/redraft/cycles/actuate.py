@@ -226,7 +226,7 @@ def _merge(evaluation: dict[str, Any], answer: Any, name: str) -> list[bool | No
         raise OutputError(
             f"{name!r} returned {short_repr(success)} as 'success'; expected true, false or null"
         )
-    checks = fields.pop(CHECKS, None) or []
+    checks: Any = fields.pop(CHECKS, None) or []
     evaluation |= fields
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *(checks if isinstance(checks, list) else [checks])]
     return [success] if has_verdict else []

@@ -73,7 +73,7 @@ class Lease:
 
     def __init__(self, store: Store, agent: str, *, duration: float | None = None) -> None:
         self.lost: LeaseError | None = None
-        self.generation = 0
+        self.generation: int = 0
         self.follows_death = False
         """Whether the previous holder did not release it, since its process died."""
         self._store = store
