@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from math import inf
 from numbers import Integral, Real
@@ -49,9 +50,19 @@ _REMARK = re.compile(r"[.,;:]?|\s*[(\[].*|[.,;:]?\s[^\d/%]*", re.DOTALL)
 def draft_of(value: Any, source: str = "generate") -> Draft:
     """Normalise the result of a generator or reviser to a `Draft`.
 
-    Raises `OutputError` for a value that is not an output or can't be copied, such as one with a lock in it,
-    and for a draft with an invalid field.
+    Raises `OutputError`, with the usage of the draft, for a value that is not an output or can't be copied,
+    such as one with a lock in it, and for a draft with an invalid field.
     """
+    try:
+        return _checked_draft(value, source)
+    except OutputError as error:
+        if isinstance(value, Draft):
+            with suppress(TypeError, ValueError):  # the usage may be what is invalid
+                error.usage = usage_of(cast("Draft", value).usage)
+        raise
+
+
+def _checked_draft(value: Any, source: str) -> Draft:
     draft = cast("Draft", value) if isinstance(value, Draft) else Draft(value)
     output = draft.output
     if not isinstance(output, OUTPUTS) and (

@@ -603,7 +603,7 @@ def test_a_path_is_rejected_as_a_store():
         Journalled("runs.db", "r")
 
 
-@pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak", 5])
+@pytest.mark.parametrize("run_id", ["", "  ", "a/b", "x" * 201, "line\nbreak", 5, ".", ".."])
 def test_an_invalid_id_is_rejected(run_id):
     with pytest.raises(ConfigError, match="run_id must be"):
         Journalled(MemoryStore(), run_id)

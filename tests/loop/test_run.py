@@ -336,6 +336,16 @@ def test_an_invalid_output_ends_the_run_with_its_versions(bad):
     assert "revise returned" in str(result.error)
 
 
+def test_the_usage_of_an_invalid_draft_counts():
+    result = reflect_sync(
+        "W.",
+        generate=lambda p: "good",
+        evaluate=lambda o: 0.5,
+        revise=lambda o, e: Draft(nested(5_000), usage=TokenUsage(10, 5)),
+    )
+    assert (result.convergence_reason, result.token_usage.total_tokens) == ("error", 15)
+
+
 def test_an_error_in_a_revision_keeps_the_versions():
     script = Script(0.5, 0.7, 0.9, outputs=["a", "b", RuntimeError("boom")])
     result = script.run()

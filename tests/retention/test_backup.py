@@ -11,6 +11,7 @@ import tarfile
 import threading
 from contextlib import closing
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -172,6 +173,20 @@ def test_links_in_a_circle_are_replaced_by_a_backup_and_stop_a_restore(project):
     assert (refused.exit_code, str(lessons) in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_a_file_in_place_of_a_folder_is_named_before_anything_is_replaced(project, check):
+    asyncio.run(fill(project, PERSON))
+    back_up(Path("shop.backup"))
+    rmtree(project / "memory" / "reflections")
+    (project / "memory" / "reflections").write_text("notes of mine")
+    asyncio.run(project_store().put(Record("later", "a", {})))
+    asyncio.run(project_store().aclose())
+    before = contents(project)
+    with pytest.raises(ConfigError, match=r"memory/reflections' is a file, and a folder in the backup"):
+        restore(Path("shop.backup"), force=True, check=check)
+    assert contents(project) == before
+
+
 def test_nothing_is_replaced_without_force(project):
     asyncio.run(fill(project, PERSON))
     before = contents(project)
@@ -315,6 +330,7 @@ def test_a_newer_or_damaged_backup_is_refused(project):
 FILLS_ITS_DISK = """\
 import resource
 from pathlib import Path
+from shutil import rmtree
 from redraft.retention import restore
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))

@@ -54,8 +54,9 @@ TRY = "try"
 """The name of a try's step, within the step that is tried again after a failure."""
 LONGEST_ID = 200
 """Characters of an id that a caller chooses."""
-_RUN_ID = re.compile(rf"[^/]{{1,{LONGEST_ID}}}(?:[.-](?:[0-9a-f]{{1,12}}|grade)){{0,50}}")
-"""An id, with the endings of the runs within a run (`RunKey.derived`)."""
+_RUN_ID = re.compile(rf"(?!\.\.?$)[^/]{{1,{LONGEST_ID}}}(?:[.-](?:[0-9a-f]{{1,12}}|grade)){{0,50}}")
+"""An id, with the endings of the runs within a run (`RunKey.derived`). Browsers drop `.` and `..` from the
+address of a page."""
 
 StepData: TypeAlias = Mapping[str, Any]
 """A finished step: its `name`, `began` and `elapsed` (seconds of the run's clock), `at` (time of day at its
@@ -897,5 +898,6 @@ def check_run_id(run_id: str) -> None:
     is_text = isinstance(run_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
     if not is_text or not run_id.strip() or not run_id.isprintable() or not _RUN_ID.fullmatch(run_id):
         raise ConfigError(
-            f"run_id must be 1 to {LONGEST_ID} printable characters without '/', got {repr_of(run_id)}."
+            f"run_id must be 1 to {LONGEST_ID} printable characters without '/', and not '.' or '..', got "
+            f"{repr_of(run_id)}."
         )

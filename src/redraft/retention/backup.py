@@ -142,6 +142,9 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
         if (stage / HOOKS).exists() and hooks_folder(folder) is None:
             raise ConfigError("The backup has sessions of coding agents, but REDRAFT_HOME is empty: set it.")
         targets = {name: _target(name, folder, settings) for name in backup.files}
+        above = {parent for path in targets.values() for parent in path.parents}
+        if blocked := next((path for path in sorted(above) if path.exists() and not path.is_dir()), None):
+            raise ConfigError(f"{str(blocked)!r} is a file, and a folder in the backup: move the file away.")
         replaced = [
             path
             for name, path in targets.items()
