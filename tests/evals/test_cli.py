@@ -260,7 +260,10 @@ def test_an_interrupted_evaluation_goes_on(project):
             ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "x.json"),
             "baseline 'x.json' can't be read",
         ),
-        (("eval", "cases.yaml", "-a", "an_app:writer", "--against", "deep.json"), "is not JSON: it is nested too deeply"),
+        (
+            ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "deep.json"),
+            "is not JSON: it is nested too deeply",
+        ),
         (
             ("eval", "cases.yaml", "-a", "an_app:writer", "--against", "cases.json", "--compare", "x"),
             "not both",

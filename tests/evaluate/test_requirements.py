@@ -3,10 +3,10 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, field_validator, model_validator
 
 from redraft import Issue, QualityCriterion, ReflectionEvaluation
 from redraft.evaluate.panel import panel
@@ -150,6 +150,56 @@ def test_a_pydantic_model_is_a_schema():
         'The key "price" of each item of "lines" holds a number (at least 0) or null.',
         'Each item of "lines" has only the keys "sku", "kind" and "price".',
     ]
+
+
+def is_short(name):
+    if len(name) > 5:
+        raise ValueError(f"Keep the name below six letters; it has {len(name)}.")
+    return name
+
+
+@dataclass
+class Parcel:
+    weight: int
+
+    def __post_init__(self):
+        assert self.weight < 9, "Keep the weight below nine."
+
+
+class Shipment(BaseModel):
+    name: Annotated[str, AfterValidator(is_short)]
+    parcels: list[Parcel]
+    into: "Shipment | None" = None
+
+    @field_validator("parcels")
+    @classmethod
+    def _has_some(cls, parcels):
+        if not parcels:
+            raise ValueError("Name at least one parcel.")
+        return parcels
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data):
+        return {"name": "tea", "message": "This is no requirement.", **data}
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ({"name": "all of it", "parcels": [{"weight": 1}]}, "Keep the name below six letters."),
+        ({"name": "tea", "parcels": [{"weight": 11}]}, "Keep the weight below nine."),
+        ({"name": "tea", "parcels": []}, "Name at least one parcel."),
+    ],
+)
+def test_what_the_validators_of_a_class_ask_for_is_stated(output, expected):
+    check = criterion("schema", schema=Shipment)
+    assert lines_of(check)[-3:] == [
+        "Name at least one parcel.",
+        "Keep the name below six letters.",
+        "Keep the weight below nine.",
+    ]
+    assert expected in missed(check, output)
 
 
 def no_shouting(text):

@@ -9,6 +9,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from textwrap import indent
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -68,15 +69,18 @@ RESULT = "result"
 """The variable to which an evaluator's code may assign its verdict instead of returning it."""
 
 
-def messages_of(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
-    """The messages that a check function may return, in source order, without duplicates."""
+def messages_of(function: Callable[..., Any], *, returned: bool = True) -> tuple[FunctionMessage, ...]:
+    """The messages that a check function may raise or return, in source order, without duplicates.
+
+    Without `returned`, only what it raises: what the validator of a class returns is a value.
+    """
     if not isinstance(function, FunctionType | MethodType | partial):
         return ()  # other callables need not be hashable
-    return _read_messages(cast("Callable[..., Any]", function))
+    return _read_messages(cast("Callable[..., Any]", function), returned)
 
 
 @lru_cache(maxsize=256)
-def _read_messages(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
+def _read_messages(function: Callable[..., Any], returned: bool, /) -> tuple[FunctionMessage, ...]:
     node, constants = _source_of(function)
     if node is None:
         return ()
@@ -84,7 +88,8 @@ def _read_messages(function: Callable[..., Any]) -> tuple[FunctionMessage, ...]:
     constants = {
         name: value for name, value in constants.items() if name not in reader.compared | reader.assigned
     }
-    texts = {id(text): text for text in reader.reasons()}.values()
+    reasons = chain(reader.returned() if returned else (), reader.raised())
+    texts = {id(text): text for text in reasons}.values()
     in_order = sorted(texts, key=lambda text: (text.lineno, text.col_offset))
     messages = dict.fromkeys(_message(text, constants) for text in in_order)
     return tuple(message for message in messages if not message.names(reader.answers))
@@ -97,7 +102,7 @@ def messages_in(code: str) -> Iterator[FunctionMessage]:
     except (SyntaxError, ValueError, RecursionError):
         return
     reader = _ReasonReader(cast("ast.FunctionDef", body))
-    for text in reader.reasons(RESULT):
+    for text in chain(reader.returned(RESULT), reader.raised()):
         if not (message := _message(text, {})).names(reader.answers):
             yield message
 
@@ -212,13 +217,16 @@ class _ReasonReader:
             case _:
                 return False
 
-    def reasons(self, result: str = "") -> Iterator[ast.expr]:
-        """Yield the strings and f-strings where a message is expected.
+    def returned(self, result: str = "") -> Iterator[ast.expr]:
+        """Yield the strings and f-strings where a verdict has its reasons.
 
         `result` names the variable that holds the verdict in code that need not return it.
         """
         for verdict in (*self._verdicts, *self._values.get(result, ())):
             yield from self._in_verdict(verdict, frozenset())
+
+    def raised(self) -> Iterator[ast.expr]:
+        """Yield the strings and f-strings in the exceptions and assertions."""
         for node in self._failures:
             if isinstance(node, ast.Assert):
                 yield from self._in_reason(node.msg, frozenset())

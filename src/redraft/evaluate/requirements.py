@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from redraft._pointers import path_of
 from redraft._texts import counted, limits_in_words, listed
@@ -23,6 +25,7 @@ from redraft.types import COUNTS, Issue, in_one_line, unwrapped
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redraft.evaluate.function_words import FunctionMessage
     from redraft.evaluate.python_checks import PythonCheck
     from redraft.types import QualityCriterion
 
@@ -228,10 +231,12 @@ def _of_pattern(criterion: QualityCriterion) -> list[Requirement]:
 def _of_function(criterion: QualityCriterion) -> list[Requirement]:
     if criterion.description:
         return []
+    return _of_messages(messages_of(function_of(criterion)))
+
+
+def _of_messages(messages: Iterable[FunctionMessage]) -> list[Requirement]:
     return [
-        Requirement(_sentence(message.asked), message.is_said_by)
-        for message in messages_of(function_of(criterion))
-        if message.asked
+        Requirement(_sentence(asked), message.is_said_by) for message in messages if (asked := message.asked)
     ]
 
 
@@ -286,37 +291,59 @@ def _asserted_in(source: str) -> tuple[str, str] | None:
 
 
 def _of_schema(criterion: QualityCriterion) -> list[Requirement]:
-    return _SchemaReader(_schema_of(criterion)).requirements(_part(criterion))
+    stated = _SchemaReader(_schema_of(criterion)).requirements(_part(criterion))
+    for validate in _cached(_validators_of, required(criterion, "schema")):
+        stated += _of_messages(messages_of(validate, returned=False))
+    return stated
 
 
 def _schema_of(criterion: QualityCriterion) -> dict[str, Any]:
     """The JSON Schema of a criterion; empty if there is none, or it allows anything."""
+    from pydantic import PydanticUserError  # noqa: PLC0415 (its criterion has loaded it)
+
     schema = required(criterion, "schema")
     if not isinstance(schema, dict | bool):
-        schema = _schema_of_class(schema)
+        try:
+            schema = _cached(_schema_of_class, schema)
+        except PydanticUserError:  # the class has no JSON Schema
+            return {}
     return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
 
 
-def _schema_of_class(kind: Any) -> dict[str, Any]:
-    from pydantic import PydanticUserError  # noqa: PLC0415 (its criterion has loaded it)
-
+def _cached(read: Any, kind: Any) -> Any:
+    """Call a cached function with a class, or with a schema or a type that can't be hashed."""
     try:
-        hash(kind)
-    except TypeError:  # a type with unhashable metadata
-        schema_of = _made_schema.__wrapped__
-    else:
-        schema_of = _made_schema
-    try:
-        return schema_of(kind)
-    except PydanticUserError:  # the class has no JSON Schema
-        return {}
+        return read(kind)
+    except TypeError:
+        return read.__wrapped__(kind)
 
 
 @lru_cache(maxsize=64)  # programs often make a pattern for each run
-def _made_schema(kind: Any) -> dict[str, Any]:
+def _schema_of_class(kind: Any) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 (as above)
 
     return TypeAdapter[Any](kind).json_schema()
+
+
+@lru_cache(maxsize=64)
+def _validators_of(kind: Any) -> tuple[Callable[..., Any], ...]:
+    """The functions with which a class, and the classes of its fields, refuse values."""
+    pending, seen, found = deque[Any]([kind]), set[Any](), list[Callable[..., Any]]()
+    while pending:
+        part: Any = pending.popleft()
+        pending += get_args(part)
+        if isinstance(part, type) and part not in seen:
+            seen.add(part)
+            if (validators := getattr(part, "__pydantic_decorators__", None)) is not None:
+                for group in (validators.field_validators, validators.model_validators):
+                    found += [validator.func for validator in group.values()]
+            if is_dataclass(part) and (validate := getattr(part, "__post_init__", None)) is not None:
+                found.append(validate)
+            with suppress(NameError, TypeError):  # the names of types that can't be found
+                pending += get_type_hints(cast("Any", part), include_extras=True).values()
+        elif type(annotated := cast("Any", part)).__name__ in ANNOTATED_VALIDATORS:
+            found.append(annotated.func)
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -469,6 +496,8 @@ class _SchemaReader:
 
 HOLDING = frozenset(("properties", "items", "additionalProperties", "anyOf", "oneOf"))
 """The keywords of a schema that describe the inside of a value."""
+ANNOTATED_VALIDATORS = frozenset(("AfterValidator", "BeforeValidator", "PlainValidator", "WrapValidator"))
+"""The classes of pydantic, which need not be imported, for functions in `Annotated`."""
 TYPES = {
     "string": "text",
     "integer": "a whole number",
