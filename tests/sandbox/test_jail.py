@@ -214,11 +214,16 @@ asyncio.run(ProcessJail()(Command(argv=("sleep", "77"), timeout=99)))
 
 
 def test_scratch_folders_of_a_killed_host_are_swept(tmp_path, monkeypatch):
+    def folders():
+        return {
+            path for path in tmp_path.iterdir() if path.is_dir()
+        }  # Python writes a file there, as a trial
+
     def start():
         """Start a host and return it with the folder that it works in."""
-        before = set(tmp_path.iterdir())
+        before = folders()
         host = subprocess.Popen([sys.executable, "-c", HOST], env={**os.environ, "TMPDIR": str(tmp_path)})
-        while not (made := set(tmp_path.iterdir()) - before) or not is_locked(*made):
+        while not (made := folders() - before) or not is_locked(*made):
             assert host.poll() is None
             time.sleep(0.01)
         return host, made.pop()
