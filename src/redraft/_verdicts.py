@@ -79,7 +79,7 @@ def _checked_draft(value: Any, source: str) -> Draft:
             snapshot(draft)
         else:
             copy_of(output)
-    except Exception as error:
+    except Exception as error:  # a class in it may raise anything
         why = f"which can't be copied ({named_error(error)}); return data alone"
         raise OutputError(f"{source} returned {short_repr(output)}, {why}.") from error
     return draft

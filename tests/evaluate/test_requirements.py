@@ -449,9 +449,9 @@ def with_a_secret_word(text):
                      ["Use a comma.", "Use a dot."], id="added lists"),
         pytest.param(lambda text: (not text, "Use a comma. " + ("Use a dot, not " + text)),
                      ["Use a comma. Use a dot."], id="an added text"),
-        pytest.param(lambda text: (not text, "Use 5%% of it; %r is more." % text),  # noqa: UP031
+        pytest.param(lambda text: (not text, "Use 5%% of it; %r is more." % text),  # noqa: UP031 (still written)
                      ["Use 5% of it."], id="a text formatted with %"),
-        pytest.param(lambda text: (not text, "Use a comma; {text!r} has none.".format(text=text)),  # noqa: UP032
+        pytest.param(lambda text: (not text, "Use a comma; {text!r} has none.".format(text=text)),  # noqa: UP032 (as above)
                      ["Use a comma."], id="a formatted text"),
         pytest.param(of_so_many_lines(3), ["Write exactly 3 lines."], id="a number that is counted"),
         pytest.param(equals("the answer"), [], id="an expected text"),

@@ -89,7 +89,7 @@ def size_of(value: Any) -> Size:
                 raise ValueError(f"{item!r} is not JSON")
             elif isinstance(item, int):
                 str(item)  # raises for more digits than Python writes
-            elif item is not None and not isinstance(item, int | float):
+            elif item is not None and not isinstance(item, float):
                 raise ValueError(f"a {type(item).__name__} is not JSON")
         level = deeper
     return Size(nodes, characters, depth)
