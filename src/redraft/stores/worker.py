@@ -7,12 +7,11 @@ import atexit
 import os
 from collections import deque
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
 from threading import RLock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet
 
 from redraft._calls import in_daemon_thread
 from redraft.errors import StoreError
@@ -34,12 +33,11 @@ LAST_WAIT = 10.0
 class Job(Generic[T]):
     """Work for a connection, its result or error, and the future that waits for it."""
 
-    __slots__ = ("do", "doorbell", "error", "loop", "result", "waiter")
+    __slots__ = ("do", "error", "loop", "result", "waiter")
 
     def __init__(self, do: Callable[[Any], T]) -> None:
         self.do = do
         self.loop = asyncio.get_running_loop()
-        self.doorbell = doorbell_of(self.loop)
         self.waiter: asyncio.Future[T] = self.loop.create_future()
         self.result: T | None = None
         self.error: Exception | None = None
@@ -134,7 +132,7 @@ class _Thread(Thread):
         self._make = session
         self._inbox: deque[Job[Any]] = deque()
         self._bell: SimpleQueue[Literal["work", "end"]] = SimpleQueue()
-        self._about_to_ring: asyncio.AbstractEventLoop | None = None
+        self._about_to_ring: AbstractEventLoop | None = None
         self.start()
         _threads.add(self)
 
@@ -190,11 +188,12 @@ class _Thread(Thread):
 
 def _resolve(jobs: Iterable[Job[Any]]) -> None:
     """Resolve the futures of jobs, once per event loop."""
-    by_doorbell: dict[Doorbell, list[Job[Any]]] = {}
+    by_loop: dict[AbstractEventLoop, list[Job[Any]]] = {}
     for job in jobs:
-        by_doorbell.setdefault(job.doorbell, []).append(job)
-    for doorbell, own_jobs in by_doorbell.items():
-        doorbell.ring(partial(_answer, own_jobs))
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, own_jobs in by_loop.items():
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(_answer, own_jobs)
 
 
 def _answer(jobs: Iterable[Job[Any]]) -> None:
@@ -240,67 +239,3 @@ atexit.register(_stop_all)
 os.register_at_fork(
     before=_before_fork, after_in_parent=_handing_over.release, after_in_child=_after_fork_in_child
 )
-
-
-class Doorbell:
-    """Calls functions in an event loop from any thread: a cheaper `call_soon_threadsafe`.
-
-    That method makes the loop read from a socket until an error says that it is empty. Linux has `eventfd`, a
-    counter that is read once. Without it, or if the loop can't watch files, this is `call_soon_threadsafe`.
-    The functions must not raise.
-    """
-
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop = ref(loop)
-        self._calls: deque[Callable[[], None]] = deque()
-        self._counter = self._watched_counter(loop)
-
-    def __del__(self) -> None:
-        # Not when the loop closes: a thread that rings later would write to a reused descriptor.
-        if self._counter is not None:
-            os.close(self._counter)
-
-    def ring(self, call: Callable[[], None]) -> None:
-        """Call a function soon in the loop, or never if the loop is closed."""
-        if self._counter is not None:
-            self._calls.append(call)
-            os.eventfd_write(self._counter, 1)
-        elif (loop := self._loop()) is not None:
-            with suppress(RuntimeError):  # it is closed
-                loop.call_soon_threadsafe(call)
-
-    def _watched_counter(self, loop: AbstractEventLoop) -> int | None:
-        if not hasattr(os, "eventfd"):
-            return None
-        try:
-            counter = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        except OSError:  # too many files are open
-            return None
-        try:
-            loop.add_reader(counter, self._answer, counter)
-        except NotImplementedError:  # the loop can't watch files
-            os.close(counter)
-            return None
-        return counter
-
-    def _answer(self, counter: int) -> None:
-        os.eventfd_read(counter)
-        while self._calls:
-            self._calls.popleft()()
-
-
-def doorbell_of(loop: AbstractEventLoop) -> Doorbell:
-    """The doorbell of the running loop, shared by all its users."""
-    reference = _doorbells.get(loop)
-    if (bell := None if reference is None else reference()) is None:
-        bell = Doorbell(loop)
-        _doorbells[loop] = ref(bell)
-    return bell
-
-
-# A loop keeps its doorbell alive by watching it. Calls that were pending when a loop closed keep the loop
-# alive, so nothing else may hold a doorbell: it would leak an open file.
-_doorbells: WeakKeyDictionary[AbstractEventLoop, ref[Doorbell]] = WeakKeyDictionary()
-
-# A forked child would ring its parent's doorbell.
-os.register_at_fork(after_in_child=_doorbells.clear)
