@@ -190,33 +190,6 @@ def test_an_older_schema_is_migrated(postgres, monkeypatch):
     assert postgres.ask("SELECT version, more FROM redraft_schema, redraft_records") == [(len(more), None)]
 
 
-def test_records_with_vectors_survive_the_end_of_vectors(postgres):
-    """The checksum of a record of version 1 includes its vector, which version 2 drops."""
-    if postgres.ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
-        postgres.ask(f"CREATE EXTENSION IF NOT EXISTS vector SCHEMA {postgres.schema}")
-    postgres.ask(MIGRATIONS[0])
-    postgres.ask("UPDATE redraft_schema SET version = 1")
-    postgres.ask(
-        """INSERT INTO redraft_records VALUES
-        ('', 'note', 'a', '{"n":1}', ARRAY['"n":1'], 1, NULL, 3806763645, 1, 1, 1),
-        ('', 'note', 'b', '{"n":1}', ARRAY['"n":1'], 1, '{1,0}', 357671772, 1, 1, 1),
-        ('', 'lesson_vector', 'x', '{}', '{}', 1, '{1,0}', 0, 1, 1, 1)"""
-    )
-    store = PostgresStore(postgres.url)
-
-    async def main():
-        found = await store.find("note", where={"n": 1})
-        assert [(one.key, one.damage, one.data) for one in found] == [
-            ("a", "", {"n": 1}),
-            ("b", "", {"n": 1}),
-        ]
-        assert (await store.put(found[1])).revision == 2
-        assert list(await store.kinds()) == ["note"]
-        await store.aclose()
-
-    asyncio.run(main())
-
-
 def test_a_schema_of_a_newer_redraft_is_refused(store, postgres):
     async def main():
         await store.put(note())

@@ -20,9 +20,6 @@ from redraft.stores.run_index import ENDED, RunIndex, RunQuery
 from redraft.stores.sqlite import SqliteStore
 from support.store_faults import child, note, run
 
-UNIT = b"\0\0\x80\x3f\0\0\0\0"
-"""A vector as version 1 of the schema stored it: [1.0, 0.0]."""
-
 
 @pytest.fixture
 def path(tmp_path):
@@ -388,25 +385,6 @@ def test_a_script_that_fails_leaves_the_database_as_it_was(path, store, monkeypa
     monkeypatch.undo()
     with pytest.raises(StoreError, match="upgrade redraft"):
         asyncio.run(store.find("note"))
-
-
-def test_records_with_vectors_survive_the_end_of_vectors(path, store):
-    """The checksum of a record of version 1 includes its vector, which version 2 drops."""
-    path.parent.mkdir()
-    rows = [
-        (key, '{"n":1}', vector, crc)
-        for key, vector, crc in (("a", None, 3806763645), ("b", UNIT, 357671772))
-    ]
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(
-            f"{sqlite_file.MIGRATIONS[0]} PRAGMA application_id = {sqlite_file.APPLICATION_ID}; "
-            "PRAGMA user_version = 1;"
-        )
-        for row in rows:
-            connection.execute("INSERT INTO records VALUES ('', 'note', ?, ?, 1, ?, ?, 1, 1, 1)", row)
-    before = asyncio.run(store.find("note"))
-    assert [(one.key, one.damage, one.data) for one in before] == [("a", "", {"n": 1}), ("b", "", {"n": 1})]
-    assert asyncio.run(store.put(before[1])).revision == 2
 
 
 @pytest.mark.parametrize("how", ["ABORT", "ROLLBACK"])

@@ -17,7 +17,6 @@ from psycopg.pq import Conninfo
 
 from redraft.errors import ConfigError, StoreError, StoreSettingsError
 from redraft.redact.log import logger
-from redraft.stores.base import checksum
 from redraft.stores.run_index import columns_of
 
 if TYPE_CHECKING:
@@ -306,25 +305,9 @@ class Database:
         with self.changing(connection):
             if self._is_current(connection):
                 return  # another process was faster
-            before = _version(connection)
-            if before == 1:
-                _exclude_vectors(connection)
-            for script in MIGRATIONS[before:]:
+            for script in MIGRATIONS[_version(connection) :]:
                 connection.execute(script.encode())
             connection.execute("UPDATE redraft_schema SET version = %s", (len(MIGRATIONS),))
-
-
-def _exclude_vectors(connection: psycopg.Connection) -> None:
-    """Recompute the checksums of records with a vector, which the next version of the schema drops."""
-    rows = connection.execute(
-        "SELECT space, kind, key, data, schema_version FROM redraft_records "
-        "WHERE vector IS NOT NULL AND kind <> 'lesson_vector'"
-    ).fetchall()
-    for space, kind, key, data, version in rows:
-        connection.execute(
-            "UPDATE redraft_records SET checksum = %s WHERE (space, kind, key) = (%s, %s, %s)",
-            (checksum(kind.encode(), key.encode(), data.encode(), version), space, kind, key),
-        )
 
 
 def milliseconds(seconds: float) -> str:
@@ -499,9 +482,8 @@ def _scalar(connection: psycopg.Connection, sql: str) -> Any:
 
 # Times are microseconds since 1970 in UTC. `data` is JSON as text, because jsonb rejects NUL characters and
 # lone surrogates and does not keep the spelling of numbers; `fields` makes it searchable: it holds
-# '"status":"finished"' for each top-level field. `checksum` is CRC-32 of kind, key, schema_version and data;
-# in version 1, records could also have a vector, and the checksum included it. The other tables hold the
-# columns of `stores.run_index`, texts escaped as in JSON.
+# '"status":"finished"' for each top-level field. `checksum` is CRC-32 of kind, key, schema_version and data.
+# The other tables hold the columns of `stores.run_index`, texts escaped as in JSON.
 _TYPES = {
     "key": 'text COLLATE "C"',
     "str": "text",
@@ -518,6 +500,7 @@ CREATE POLICY redraft_own_space ON {table} USING (space = current_setting('redra
     for table in ISOLATED_TABLES
 )
 MIGRATIONS = (
+    "",
     f"""
 CREATE TABLE redraft_schema (version integer NOT NULL);
 INSERT INTO redraft_schema VALUES (0);
@@ -529,7 +512,6 @@ CREATE TABLE redraft_records (
     data           text             NOT NULL,
     fields         text[] COLLATE "C" NOT NULL,
     schema_version integer          NOT NULL,
-    vector         real[],
     checksum       bigint           NOT NULL,
     revision       bigint           NOT NULL,
     created_at     bigint           NOT NULL,
@@ -582,14 +564,8 @@ CREATE TABLE redraft_agent_expenses (LIKE redraft_expenses, PRIMARY KEY (space, 
 CREATE POLICY redraft_directory ON redraft_agent_records FOR SELECT
     USING (kind = 'agent' AND current_setting('redraft.space', true) = 'agents');
 """,  # noqa: S608 (made of constants)
-    # Machines shared the vectors of lessons; each has them in its own index now.
-    """
-DELETE FROM redraft_records WHERE kind = 'lesson_vector';
-ALTER TABLE redraft_records DROP COLUMN vector;
-ALTER TABLE redraft_agent_records DROP COLUMN vector;
-""",
 )
-"""The schema, one script per version."""
+"""The schema, one script per version; version 1 was never released."""
 
 
 _POOLER = "pooler"

@@ -26,7 +26,6 @@ from redraft.stores.base import (
     Row,
     after_all_with,
     check_name,
-    checksum,
     is_whole,
     microseconds,
 )
@@ -490,8 +489,7 @@ OLDEST = (3, 35)
 
 
 # Times are microseconds since 1970 in UTC, data JSON text. The checksum is CRC-32 of kind, key,
-# schema_version and data; in version 1, records could also have a vector, and the checksum included it. The
-# other tables hold the columns of `stores.run_index`, texts escaped as in JSON.
+# schema_version and data. The other tables hold the columns of `stores.run_index`, texts escaped as in JSON.
 _SUMMED = """is_inner, status, requests, failed_requests, input_tokens, output_tokens, known_usd, unpriced,
     later_tokens, later_usd, later_unpriced"""
 """Part of the indices by which runs are summed, so that SQLite reads them in order and reads nothing else."""
@@ -504,6 +502,7 @@ _TYPES = {
     "float": "REAL",
 }
 MIGRATIONS = (
+    "",
     f"""
 CREATE TABLE records (
     space          TEXT    NOT NULL,
@@ -511,7 +510,6 @@ CREATE TABLE records (
     key            TEXT    NOT NULL,
     data           TEXT    NOT NULL,
     schema_version INTEGER NOT NULL,
-    vector         BLOB,
     checksum       INTEGER NOT NULL,
     revision       INTEGER NOT NULL,
     created_at     INTEGER NOT NULL,
@@ -548,15 +546,8 @@ CREATE TABLE expenses (
     PRIMARY KEY (space, kind, key)
 ) WITHOUT ROWID;
 """,
-    """
-UPDATE records
-SET checksum = redraft_checksum(
-    CAST(kind AS BLOB), CAST(key AS BLOB), CAST(data AS BLOB), schema_version)
-WHERE vector IS NOT NULL;
-ALTER TABLE records DROP COLUMN vector;
-""",
 )
-"""The schema, one script per version."""
+"""The schema, one script per version; version 1 was never released."""
 
 
 # The cache grows only as pages are read; sums over 100,000 runs read 50 MB.
@@ -866,11 +857,10 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _tolerate_damage(connection: Connection) -> None:
-    """Let a connection read damaged records, recognize them, and compute checksums."""
+    """Let a connection read damaged records, and recognize them."""
     # Text that is not UTF-8 would fail the whole query.
     connection.text_factory = _TEXT
     connection.create_function("redraft_is_whole", 5, is_whole, deterministic=True)
-    connection.create_function("redraft_checksum", 4, checksum, deterministic=True)
 
 
 _DAMAGED = (
