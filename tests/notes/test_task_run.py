@@ -18,12 +18,10 @@ from redraft import (
 )
 from redraft.errors import ChangedRunError, EnsembleError, StoreError
 from redraft.loop import Journalled
-from redraft.loop.journal import STEP
 from redraft.notes import InMemoryReflectionStore, TaskIdentity
 from redraft.notes.learner import note_cost
-from redraft.stores.base import Record
 from redraft.stores.run_index import NOTE_COST, run_index
-from support.ensembles import BETTER, BETTER_REPLY, asked, reflections, thinking, warnings
+from support.ensembles import BETTER, asked, reflections, thinking, warnings
 
 FINE = QualityCriterion("fine", evaluator="regex", evaluator_config={"pattern": "fine"})
 
@@ -44,29 +42,6 @@ def test_repeating_a_finished_run_returns_its_outputs_without_calls():
     with pytest.raises(EnsembleError, match="was for another task") as caught:
         ensemble.run_sync({"it": "other"}, run_id="mine")
     assert isinstance(caught.value.errors[first], ChangedRunError)
-
-
-def test_a_run_of_an_earlier_version_is_not_repeated():
-    """Its note, its verdicts and what was learned were records of a kind of their own."""
-    model, store, notes, told = thinking("said", BETTER_REPLY), MemoryStore(), InMemoryReflectionStore(), []
-    task = Task("Say it.", reflect=True, review=told.append)
-    ensemble = Ensemble(model, [task], notes, told.append, keep=store)
-    once = ensemble.run_sync(run_id="mine")
-
-    async def as_before():
-        for step in await store.find(STEP, prefix="mine.1/owed "):
-            if step.key.count("/") == 1:
-                name = {"given note": "note", "note": ""}.get(step.data["name"], step.data["name"])
-                if name:
-                    await store.put(Record(NOTE_COST, f"mine.1/{name}", {"value": step.data["result"]}))
-                await store.delete(STEP, step.key)
-
-    asyncio.run(as_before())
-    again = ensemble.run_sync(run_id="mine")
-    assert again[task].reflection == once[task].reflection
-    assert (again[task].usage, again[task].note) == (once[task].usage, once[task].note)
-    assert (len(model.requests), len(told)) == (2, 2)
-    assert len(asyncio.run(notes.revisions(TaskIdentity.of(task)))) == 1
 
 
 def test_a_run_inside_a_review_belongs_to_the_run_of_the_task():

@@ -552,23 +552,6 @@ def test_of_an_evaluation_only_the_attempts_go_that_contain_the_text(project):
     asyncio.run(main())
 
 
-def test_records_of_an_optimization_by_an_earlier_version_are_forgotten(project):
-    async def main():
-        store = project_store()
-        records = {
-            "optimization": ("optimize-1", {"before": {"system_prompt": PERSON}, "finding": ""}),
-            "proposal": ("optimize-1/0001-0a", {"text": f"Write like {PERSON}.", "usage": {}}),
-            "try": ("optimize-1/0b-1", {"case": "a", "run_id": "optimize-1.0c"}),
-        }
-        for kind, (key, data) in records.items():
-            await store.put(Record(kind, key, data))
-        assert (await survey.survey_of(store)).groups() == []  # prune leaves it alone
-        assert (await ProjectData().forget(text=PERSON)).runs == ("optimize-1",)
-        assert await store.kinds() == {}
-
-    asyncio.run(main())
-
-
 def test_all_runs_of_a_task_are_forgotten(project):
     asyncio.run(fill(project, PERSON, OTHER))
     task = f"Write to {PERSON}."

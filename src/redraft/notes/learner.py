@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._calls import awaited
-from redraft._codec import from_record
 from redraft._steps import answer, uncancelled
 from redraft._telemetry import traced
 from redraft._texts import estimate_tokens
@@ -238,7 +237,7 @@ class Learner:
 
         async def learn() -> Learned:
             try:
-                step = once(run.journal, "reflection", Learned, write, earlier="reflection")
+                step = once(run.journal, "reflection", Learned, write)
                 return await uncancelled(step, "the reflection", "the run")
             except Exception as error:  # noqa: BLE001 (the output is already accepted, and the previous note stays)
                 problem = str(error) if isinstance(error, RedraftError) else named_error(error)
@@ -331,29 +330,9 @@ class Learner:
             return None
 
 
-async def once(
-    journal: Journalled | None,
-    name: str,
-    returns: type[R],
-    fn: Callable[[], Awaitable[R]],
-    *,
-    earlier: str = "",
-) -> R:
-    """Do a step of a task's run outside its loop; a process that resumes the run does not repeat it.
-
-    `earlier` is the name of the step in the separate records of earlier versions of Redraft.
-    """
-    if journal is None:
-        return await fn()
-
-    async def step() -> R:
-        if earlier and journal.resumes:
-            stored = await journal.store.get(NOTE_COST, f"{journal.run_id}/{earlier}")
-            if stored is not None and "value" in stored.data:
-                return from_record(returns, stored.data["value"])
-        return await fn()
-
-    return await journal.outside(name, returns, step)
+async def once(journal: Journalled | None, name: str, returns: type[R], fn: Callable[[], Awaitable[R]]) -> R:
+    """Do a step of a task's run outside its loop; a process that resumes the run does not repeat it."""
+    return await (fn() if journal is None else journal.outside(name, returns, fn))
 
 
 async def _record_cost(run: AcceptedRun, used: TokenUsage) -> None:
@@ -370,7 +349,7 @@ async def _record_cost(run: AcceptedRun, used: TokenUsage) -> None:
 async def note_cost(store: Store, run_id: str) -> TokenUsage:
     """The usage of the note on a run."""
     stored = await store.get(NOTE_COST, f"{run_id}/reflection")
-    if stored is None or "index" not in stored.data:
+    if stored is None:
         return NOTHING_USED
     cost = Expense.of(stored.data["index"])
     return TokenUsage(

@@ -114,7 +114,7 @@ class TaskRun:
         await check_inputs(task, self.inputs)
         if (learner := self.runner.learner) is not None:  # once: a resumed run gets the same note
             choose = partial(learner.choose_note, self.key.run_id, self.inputs)
-            self.note = await once(self._journal, "given note", InjectedNote, choose, earlier="note")
+            self.note = await once(self._journal, "given note", InjectedNote, choose)
         result = await self._attempt()
         self._first_evaluation = result.history.versions[0].evaluation
         attempts = 1
@@ -219,9 +219,8 @@ class TaskRun:
         if not task.guardrails and task.review is None:
             return ACCEPTED
         digest = blake2b(as_text(output).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        name = f"acceptance {digest}"
         ask = partial(accept, task, output, self.runner.pattern.quality_threshold)
-        return await once(self._journal, name, ReflectionEvaluation, ask, earlier=name)
+        return await once(self._journal, f"acceptance {digest}", ReflectionEvaluation, ask)
 
 
 @dataclass(frozen=True, slots=True)

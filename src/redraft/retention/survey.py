@@ -46,14 +46,12 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str]
 """The kind and the key of a record."""
 
-OPTIMIZATION, PROPOSAL = "optimization", "proposal"
-"""Kinds of records that only earlier versions wrote."""
 ATTEMPT = "attempt"
 """Equal to `integrations.mcp.ATTEMPT`, whose module needs an extra."""
 
-KEYED_BY_RUN = (RUN, WORKFLOW, INNER_WORKFLOW, LAUNCH, CLAIM, EVALUATION, OPTIMIZATION, JOB, ATTEMPT)
+KEYED_BY_RUN = (RUN, WORKFLOW, INNER_WORKFLOW, LAUNCH, CLAIM, EVALUATION, JOB, ATTEMPT)
 """The kinds of records whose key is the id of their run."""
-PREFIXED_BY_RUN = (STEP, VOID, NOTE_COST, PROPOSAL, TRY)
+PREFIXED_BY_RUN = (STEP, VOID, NOTE_COST, TRY)
 """The kinds of records whose key begins with the id of their run and a slash."""
 WITH_RUN_ID = (APPROVAL, ANSWER, WAITING)
 """Other kinds that belong to a run, whose id is in a field or in the key."""
@@ -322,7 +320,7 @@ class Survey:
             members[self.outermost(run)].append(run)
         groups: list[StoredGroup] = []
         for outermost, runs in members.items():
-            if not {EVALUATION, OPTIMIZATION} & {kind for kind, _ in self._parts[outermost]}:
+            if all(kind != EVALUATION for kind, _ in self._parts[outermost]):
                 family = frozenset(self.family([outermost]))
                 groups.append(StoredGroup(outermost, family, max(self.began[run] for run in runs)))
         return sorted(groups, key=lambda group: (group.began, group.name))
