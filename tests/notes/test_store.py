@@ -11,16 +11,15 @@ from redraft.errors import ConfigError, StoreError
 from redraft.notes.note import Note, NotedTask, NoteUse, TaskReflection
 from redraft.notes.store import (
     NOTED_TASK,
-    FairLock,
     InMemoryReflectionStore,
     PostgresReflectionStore,
     SqliteReflectionStore,
-    fair_lock,
     notebook_of,
     project_notes,
+    turn,
 )
 from redraft.notes.task import TaskIdentity
-from redraft.notes.trial import Trial, arm_of
+from redraft.notes.trial import Trial
 from redraft.stores.base import Record
 from redraft.types import PlainTask
 
@@ -248,27 +247,6 @@ def test_a_pinned_version_stays_in_force_while_runs_add_notes(notes):
     asyncio.run(main())
 
 
-def test_a_store_from_before_pins_and_shown_notes_is_read_and_changed(notes):
-    async def main():
-        for number in range(1, 4):
-            await append(notes, f"v{number}", f"r{number}", number - 1 or None)
-        await notes.rollback(IDENTITY, 2)
-        record = await notes._store.get(NOTED_TASK, IDENTITY)
-        new = ("pinned", "is_shown", "judged_until")
-        data = {name: value for name, value in record.data.items() if name not in new}
-        assert data != record.data
-        await notes._store.put(Record(NOTED_TASK, IDENTITY, data))
-        noted = await notes.noted(IDENTITY)
-        assert (noted.in_force, noted.pinned, noted.is_shown, noted.judged_until) == (2, False, False, None)
-        for number in range(4, 6):
-            await notes.record_use(IDENTITY, use(number, 2, score=0.5))
-        assert await append(notes, "four", "r4", 2, trial=Trial(min_runs=2)) == 4
-        assert await in_force(notes) == 4
-        assert (await notes.pin(IDENTITY, 3)).pinned
-
-    asyncio.run(main())
-
-
 def test_settle_records_that_notes_help_and_how_many_runs_go_without(notes):
     async def main():
         trial = Trial()
@@ -402,58 +380,6 @@ def test_settle_rolls_back_a_harmful_note_once(notes, against, versions, to, rea
     asyncio.run(main())
 
 
-async def simulate(notes, trial, score_of, count):
-    """Run a task as an ensemble does: choose a note, record the score, append, settle. Return rollbacks."""
-    rollbacks = []
-    for number in range(count):
-        current, run_id = await notes.current(IDENTITY), f"run {number}"
-        arm, given = "none" if current is None else arm_of(trial.share, run_id, IDENTITY), current
-        if arm == "control":
-            given = None
-            if trial.against == "previous" and current.based_on is not None:
-                given = await notes.revision(IDENTITY, current.based_on)
-        version, in_force = (None if one is None else one.version for one in (given, current))
-        score = score_of(None if given is None else given.reflection) + number % 3 / 20
-        at = START + timedelta(seconds=number)
-        await notes.record_use(IDENTITY, NoteUse(run_id, version, arm, score, at))
-        prior = "" if current is None else current.reflection.refined_description
-        await append(notes, f"{prior} {number}", run_id, in_force, trial=trial)
-        if (rollback := await notes.settle(IDENTITY, trial)) is not None:
-            rollbacks.append((number, rollback))
-    return rollbacks
-
-
-def test_a_trial_against_no_note_switches_harmful_notes_off():
-    async def main():
-        notes = InMemoryReflectionStore()
-        trial = Trial(share=0.4, min_runs=3)
-        ((number, rollback),) = await simulate(notes, trial, lambda note: 0.6 if note is None else 0.3, 60)
-        assert number < 40
-        assert (rollback.to, rollback.effect) == (None, pytest.approx(-0.3, abs=0.05))
-        assert await notes.current(IDENTITY) is None
-        assert (await notes.noted(IDENTITY)).run_count == 60
-
-    asyncio.run(main())
-
-
-def test_a_trial_against_the_previous_note_restores_that_note():
-    async def main():
-        notes = InMemoryReflectionStore()
-        trial = Trial(share=0.5, min_runs=3, against="previous")
-
-        def score_of(note):
-            return 0.5 if note is None else 0.3 if len(note.refined_description.split()) > 1 else 0.7
-
-        rollbacks = await simulate(notes, trial, score_of, 120)
-        number, first = rollbacks[0]
-        assert (first.to, first.effect) == (1, pytest.approx(-0.4, abs=0.05))
-        versions = [use.version for use in await notes.uses(IDENTITY) if use.run_id == f"run {number + 1}"]
-        assert versions[0] in (1, None)
-        assert first.version not in {use.version for use in (await notes.uses(IDENTITY))[number + 1 :]}
-
-    asyncio.run(main())
-
-
 def test_settle_changes_nothing_without_notes_or_a_verdict(notes):
     async def main():
         assert await notes.settle(IDENTITY, Trial()) is None
@@ -546,7 +472,6 @@ class Awaited(Plain):
 def test_built_in_stores_need_no_adapter():
     store = InMemoryReflectionStore()
     assert notebook_of(store) is store
-    assert store.keeps_revisions
 
 
 @pytest.mark.parametrize("kind", [Plain, Async, Mixed, Awaited])
@@ -583,7 +508,6 @@ def test_runs_in_different_threads_and_event_loops_take_turns():
 def test_a_custom_store_keeps_only_the_latest_note():
     async def main():
         notes = notebook_of(Plain())
-        assert not notes.keeps_revisions
         assert await notes.current(IDENTITY) is None
         first, is_first = await notes.append(TASK, REFLECTION, run_id="r1")
         assert (first.version, is_first) == (1, True)
@@ -591,16 +515,6 @@ def test_a_custom_store_keeps_only_the_latest_note():
         assert (note.version, note.run_id, note.based_on, is_first) == (2, "r2", 1, False)
         current = await notes.current(IDENTITY)
         assert (current.version, current.reflection) == (2, note.reflection)
-        assert await notes.revision(IDENTITY, 2) == current
-        assert await notes.revision(IDENTITY, 1) is None
-        await notes.record_use(IDENTITY, NoteUse("r1", None))
-        assert await notes.current(IDENTITY) == current
-        for refused in (
-            notes.append(TASK, REFLECTION, trial=Trial()),
-            notes.settle(IDENTITY, Trial()),
-        ):
-            with pytest.raises(ConfigError, match="keeps every revision"):
-                await refused
 
     asyncio.run(main())
 
@@ -708,21 +622,24 @@ def test_a_note_that_is_shown_to_be_better_comes_back():
 # Turns.
 
 
-def test_waiters_run_in_order_and_cancelled_ones_are_skipped():
+def test_turns_are_taken_in_order_and_those_of_cancelled_tasks_are_skipped():
     async def main():
-        turns, order = FairLock(), []
+        order = []
 
         async def take(number):
-            async with turns:
+            async with turn("a"):
                 order.append(number)
                 await asyncio.sleep(0)
 
-        async with turns:
+        async with turn("a"):
             waiting = [asyncio.create_task(take(number)) for number in range(5)]
             await asyncio.sleep(0)
             waiting[0].cancel()
             waiting[2].cancel()
             await asyncio.sleep(0)
+            assert order == []
+            async with turn("b"):  # another name does not wait
+                pass
         waiting[1].cancel()  # its turn has come, and it has not begun
         await asyncio.gather(*waiting, return_exceptions=True)
         assert order == [3, 4]
@@ -732,22 +649,19 @@ def test_waiters_run_in_order_and_cancelled_ones_are_skipped():
     asyncio.run(main())
 
 
-def test_waiters_of_closed_event_loops_are_skipped():
-    turns = FairLock()
-    loop = asyncio.new_event_loop()
-
-    async def main():
-        async with turns:
-            gone = loop.create_future()
-            turns._waiting.append(gone)
-            loop.close()
-        async with turns:
+def test_a_turn_passes_over_tasks_of_closed_event_loops():
+    async def take():
+        async with turn("a"):
             pass
 
+    async def main():
+        async with turn("a"):
+            left = asyncio.new_event_loop()
+            task = left.create_task(take())
+            await asyncio.to_thread(left.run_until_complete, asyncio.sleep(0.01))
+            task._log_destroy_pending = False
+            left.close()
+        async with asyncio.timeout(60):
+            await take()
+
     asyncio.run(main())
-
-
-def test_fair_lock_returns_the_same_lock_for_a_name_while_it_is_referenced():
-    held = fair_lock("a")
-    assert fair_lock("a") is held
-    assert fair_lock("b") is not held

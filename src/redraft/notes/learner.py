@@ -192,19 +192,20 @@ class Learner:
 
     async def _choose_note(self, run_id: str, inputs: Mapping[str, Any]) -> InjectedNote:
         identity, trial = TaskIdentity.of(self.task), self.config.trial
+        revisions = self.notebook if isinstance(self.notebook, NoteStore) else None
         try:
             current = await uncancelled(self.notebook.current(identity), "reading the note", "the run")
             if current is None:
                 return NO_NOTE
-            noted = await self.notebook.noted(identity) if isinstance(self.notebook, NoteStore) else None
+            noted = None if revisions is None else await revisions.noted(identity)
             line = None if noted is None else noted.since
             if size_of(current.reflection, self.task.plain()) == 0:
                 return InjectedNote(in_force=current.version, why="the note is still empty", line=line)
             note, arm, why = current, "note", IN_FORCE
-            if trial and noted is not None and _is_control(trial, run_id, noted):
+            if revisions and trial and noted is not None and _is_control(trial, run_id, noted):
                 arm, why = "control", "a control run of the trial: the note before the one in force"
                 previous = current.based_on if trial.against == "previous" else None
-                note = None if previous is None else await self.notebook.revision(identity, previous)
+                note = None if previous is None else await revisions.revision(identity, previous)
         except Exception as error:  # noqa: BLE001 (a run without its note is better than no run)
             logger.warning(
                 "The task %r runs without its note, which can't be read: %s", self.task.title, error
@@ -215,7 +216,7 @@ class Learner:
             return InjectedNote(arm, in_force=current.version, why=why, line=line)
         required = [each.text for criterion in self.criteria for each in requirements_of(criterion)]
         text = note_block(note.reflection, self.task.plain(), inputs, required)
-        version = note.version if self.notebook.keeps_revisions else None
+        version = None if revisions is None else note.version
         return InjectedNote(arm, version, current.version, text, estimate_tokens(text), why, line=line)
 
     async def learn(self, run: AcceptedRun) -> tuple[Learned, TaskReflectedEvent | None]:
@@ -267,9 +268,11 @@ class Learner:
 
     async def _reflect(self, run: AcceptedRun, metered: JournalledModel | None) -> Learned:
         identity, run_id, injected, config = TaskIdentity.of(self.task), run.run_id, run.injected, self.config
-        await self.notebook.record_use(identity, NoteUse(run_id, injected.version, injected.arm, run.score))
+        notebook = self.notebook
+        if isinstance(notebook, NoteStore):
+            await notebook.record_use(identity, NoteUse(run_id, injected.version, injected.arm, run.score))
         strategy = config.strategy or self._default_strategy(metered)
-        task, prior = self.task.plain(), await self.notebook.current(identity)
+        task, prior = self.task.plain(), await notebook.current(identity)
         subject = self._subject(run, task, prior)
 
         async def write() -> WrittenNote:
@@ -278,7 +281,7 @@ class Learner:
             return WrittenNote(reflection, used)
 
         written = await once(run.journal, "note", WrittenNote, write)
-        note, is_first = await self.notebook.append(
+        note, is_first = await notebook.append(
             task,
             written.reflection,
             run_id=run_id,
@@ -289,8 +292,8 @@ class Learner:
             line=injected.line,
         )
         rollback = None
-        if config.trial:
-            settle = partial(self._settle_trial, identity, config.trial)
+        if config.trial and isinstance(notebook, NoteStore):
+            settle = partial(self._settle_trial, notebook, identity, config.trial)
             rollback = await traced("settle_trial", self.task.label, run_id, settle)
         return Learned(note.reflection, note.version, is_first, rollback, written.usage)
 
@@ -319,10 +322,10 @@ class Learner:
             return LlmReflectionStrategy(model)
         return CheckReflectionStrategy(model)
 
-    async def _settle_trial(self, identity: str, trial: Trial) -> Rollback | None:
+    async def _settle_trial(self, notes: NoteStore, identity: str, trial: Trial) -> Rollback | None:
         """Roll back the note if its trial requires it. A failure does not undo the note just stored."""
         try:
-            return await self.notebook.settle(identity, trial)
+            return await notes.settle(identity, trial)
         except Exception as error:  # noqa: BLE001 (see above)
             logger.warning(
                 "The trial of the notes on the task %r could not be evaluated: %s", self.task.title, error
@@ -384,13 +387,14 @@ def learner_of(
     config = task.config
     if config is None:
         return None
-    if config.trial is None and task.is_judged and notebook.keeps_revisions:
+    has_revisions = isinstance(notebook, NoteStore)
+    if config.trial is None and task.is_judged and has_revisions:
         config = replace(config, trial=DEFAULT_TRIAL)
     if config.trial and not task.is_judged:
         raise ConfigError(
             f"The trial of the task {task.title!r} needs criteria, because a trial compares scores."
         )
-    if config.trial and not notebook.keeps_revisions:
+    if config.trial and not has_revisions:
         raise ConfigError(
             f"The trial of the task {task.title!r} needs a store that keeps revisions and scores, such as "
             "SqliteReflectionStore; a custom store with only store() and retrieve() doesn't."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -41,7 +43,7 @@ from redraft.stores.sqlite import MemoryStore
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -78,8 +80,6 @@ class NoteStore:
     Texts are stored as they are, so the writer withholds secrets. All methods raise `StoreError` if the store
     can't be read or written.
     """
-
-    keeps_revisions = True
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -165,12 +165,18 @@ class NoteStore:
         """
         identity = TaskIdentity.of(task)
         new = Note(0, reflection, run_id, based_on, note_tokens(reflection, task))
-        async with fair_lock(identity):  # or concurrent runs would compete for the next number
+        async with turn(identity):  # or concurrent runs would compete for the next number
             note = await self._write(identity, new, count_runs=True)
-            replaceable = None if trial is None else await self._replaceable(identity, task, trial)
-            present = await self.current(identity)
-            stays = await self._is_settled(identity, note, present)
-            same = present is not None and lines_said(note.reflection) == lines_said(present.reflection)
+            replaceable, stays, same = None, False, False
+            if (state := await self._trial_state(identity)) is not None:
+                before, uses, present = state
+                # No run gets an empty note, so it would wait for scores that never come.
+                is_empty = size_of(present.reflection, task) == 0
+                if trial is not None and (is_empty or may_replace(trial, before, uses, present.based_on)):
+                    replaceable = present.version
+                replaced = [await self.revision(identity, version) for version in before.replaced]
+                stays = is_settled(note, present, [old for old in replaced if old is not None], uses)
+                same = lines_said(note.reflection) == lines_said(present.reflection)
 
             def changed(noted: NotedTask) -> NotedTask:
                 defined = replace(
@@ -179,8 +185,8 @@ class NoteStore:
                     expected_output=task.expected_output,
                     name=name or noted.name,
                 )
-                held = trial is not None and noted.in_force not in (None, replaceable)
-                return defined.with_revision(note, held=held or stays, arm=arm, line=line, same=same)
+                held = stays or (trial is not None and noted.in_force not in (None, replaceable))
+                return defined.with_revision(note, held=held, arm=arm, line=line, same=same)
 
             await self._change(identity, changed, NotedTask(identity, task.description), note)
         return note, note.version == 1
@@ -311,28 +317,6 @@ class NoteStore:
             await self._store.delete(NOTE, note)
         await self._store.delete(NOTED_TASK, key)  # last, so that a repeated call finishes an interrupted one
         return len(notes)
-
-    async def _replaceable(self, identity: str, task: PlainTask, trial: Trial) -> int | None:
-        """The version in force if a newer version may replace it; None if a trial keeps it.
-
-        No run gets an empty note, so it would wait for scores that never come.
-        """
-        if (state := await self._trial_state(identity)) is None:
-            return None
-        noted, uses, note = state
-        is_empty = size_of(note.reflection, task) == 0
-        return note.version if is_empty or may_replace(trial, noted, uses, note.based_on) else None
-
-    async def _is_settled(self, identity: str, new: Note, present: Note | None) -> bool:
-        """Whether a new revision only returns to a note that was replaced."""
-        noted = await self._stored(identity)
-        if noted is None or present is None or not noted.replaced:
-            return False
-        loaded = [await self.revision(identity, version) for version in noted.replaced]
-        replaced = [note for note in loaded if note is not None]
-        if not any(is_return(new.reflection, present.reflection, note.reflection) for note in replaced):
-            return False
-        return is_settled(new, present, replaced, await self.uses(identity, latest=LATEST))
 
     async def _trial_state(self, identity: str) -> tuple[NotedTask, list[NoteUse], Note] | None:
         """Read the data of a trial: the state, the runs and the note in force; None without a note."""
@@ -516,8 +500,6 @@ class LatestNoteStore:
     exceptions of the store are passed on.
     """
 
-    keeps_revisions = False
-
     def __init__(self, store: ReflectionStore) -> None:
         self._store = awaited(_method(store, "store"))
         self._retrieve = awaited(_method(store, "retrieve"))
@@ -532,11 +514,6 @@ class LatestNoteStore:
             raise StoreError(f"retrieve must return a TaskReflection or None, got {reflection!r}.")
         return Note(reflection.run_count, reflection, tokens=note_tokens(reflection))
 
-    async def revision(self, identity: str, version: int, /) -> Note | None:
-        """The stored note if it is this version."""
-        note = await self.current(identity)
-        return note if note is not None and note.version == version else None
-
     async def append(
         self,
         task: PlainTask,
@@ -545,16 +522,14 @@ class LatestNoteStore:
         *,
         run_id: str = "",
         based_on: int | None = None,
-        name: str = "",  # noqa: ARG002 (a custom store has no names)
-        trial: Trial | None = None,
-        arm: Arm = "note",  # noqa: ARG002 (a custom store has no rollbacks)
-        line: int | None = None,  # noqa: ARG002 (as above)
+        **_: object,
     ) -> tuple[Note, bool]:
-        """Store a note in place of the previous one; return it, and whether it is the first."""
-        if trial is not None:
-            raise _needs_revisions()
+        """Store a note in place of the previous one; return it, and whether it is the first.
+
+        Ignores the arguments of `NoteStore.append` that concern names, trials and rollbacks.
+        """
         identity = TaskIdentity.of(task)
-        async with fair_lock(identity):
+        async with turn(identity):
             before = await self.current(identity)
             version = 1 if before is None else before.version + 1
             if before is not None:
@@ -566,20 +541,6 @@ class LatestNoteStore:
             counted = replace(reflection, run_count=version)
             await self._store(identity, counted)
         return Note(version, counted, run_id, based_on, note_tokens(counted, task)), before is None
-
-    async def record_use(self, identity: str, use: NoteUse, /) -> None:
-        """Do nothing: a custom store has no runs."""
-
-    async def settle(self, identity: str, trial: Trial, /) -> Rollback | None:  # noqa: ARG002 (the interface)
-        """Raise `ConfigError`: a custom store has no scores."""
-        raise _needs_revisions()
-
-
-def _needs_revisions() -> ConfigError:
-    return ConfigError(
-        "A trial needs a store that keeps every revision: SqliteReflectionStore, PostgresReflectionStore or "
-        "InMemoryReflectionStore."
-    )
 
 
 def _method(store: Any, name: str) -> Callable[..., Any]:
@@ -595,67 +556,33 @@ def _method(store: Any, name: str) -> Callable[..., Any]:
 # Turns.
 
 
-class FairLock:
-    """An async lock for tasks of several event loops, granted in the order of requests.
+@asynccontextmanager
+async def turn(name: str) -> AsyncGenerator[None]:
+    """Let the tasks of all event loops and threads of the process take turns, in order, by name.
 
-    Waiting blocks no thread, so the holder always finds a free thread in the executor.
+    Waiting blocks no thread, so the task whose turn it is always finds a free thread in the executor.
     """
-
-    def __init__(self) -> None:
-        self._guard = Lock()
-        self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def __aenter__(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if not self._withdrawn(waiter):  # granted in the meantime: pass it on
-                self._pass_on()
-            raise
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._pass_on()
-
-    def _withdrawn(self, waiter: asyncio.Future[None]) -> bool:
-        with self._guard:
-            if waiter not in self._waiting:
-                return False
-            self._waiting.remove(waiter)
-            return True
-
-    def _pass_on(self) -> None:
-        with self._guard:
-            while self._waiting:
-                waiter = self._waiting.popleft()
-                try:
-                    waiter.get_loop().call_soon_threadsafe(_wake, waiter)
-                except RuntimeError:  # its loop was closed, so no task waits there
-                    continue
-                return
-            self._taken = False
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-_locks: WeakValueDictionary[str, FairLock] = WeakValueDictionary()
-_registry_lock = Lock()
-
-
-def fair_lock(name: str) -> FairLock:
-    """The process-wide lock with a name, which exists as long as it is referenced."""
+    own, loop = Future[None](), asyncio.get_running_loop()
+    own.set_running_or_notify_cancel()  # so that cancelling the next task does not cancel this turn
     with _registry_lock:
-        if (lock := _locks.get(name)) is None:
-            _locks[name] = lock = FairLock()
-        return lock
+        before, _latest[name] = _latest.get(name), own
+
+    def end(_: object = None) -> None:
+        if not own.done():
+            own.set_result(None)
+
+    try:
+        if before is not None:
+            before.add_done_callback(lambda _: end() if loop.is_closed() else None)
+            await asyncio.wrap_future(before)
+        yield
+    finally:
+        if before is None or before.done():
+            end()
+        else:  # this task was cancelled while it waited
+            before.add_done_callback(end)
+
+
+_latest: WeakValueDictionary[str, Future[None]] = WeakValueDictionary()
+"""The last turn that was asked for by each name; nothing refers to it once it has ended."""
+_registry_lock = Lock()
