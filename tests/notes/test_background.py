@@ -21,7 +21,6 @@ from redraft.notes import (
     TaskIdentity,
     TaskReflection,
 )
-from redraft.notes.ensemble import Background
 from support.ensembles import better, thinking
 
 TESTS = Path(__file__).parents[1]
@@ -155,20 +154,3 @@ def test_run_returns_before_the_reflection_and_drain_waits_for_it():
         assert (await store.retrieve(TaskIdentity.of(task))).run_count == 2
 
     asyncio.run(main())
-
-
-def test_one_thread_runs_all_jobs_and_ends_with_the_last():
-    background, threads = Background(), set()
-
-    async def job():
-        threads.add(threading.current_thread())
-        await asyncio.sleep(0.01)
-
-    for _ in range(2):
-        threads.clear()
-        for future in [background.start(job()) for _ in range(20)]:
-            future.result(10)
-        background.finish()
-        [thread] = threads
-        thread.join(10)
-        assert not thread.is_alive()

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -510,63 +511,38 @@ def checked_inputs(tasks: Sequence[Task], inputs: Mapping[str, Any] | None) -> d
 class Background:
     """Runs coroutines in a separate thread, so that they outlive the event loop that started them.
 
-    The thread starts with the first job and ends with the last. The interpreter waits for it before it exits;
-    an interrupt (Ctrl-C) then abandons the remaining jobs.
+    The interpreter waits for them before it exits; an interrupt (Ctrl-C) then abandons them.
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without jobs, also in a forked child: the thread is the parent's."""
         self._lock = threading.Lock()
-        self._thread: _Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: set[Future[None]] = set()
 
     def start(self, job: Coroutine[Any, Any, None]) -> Future[None]:
         """Start a job, which must not raise, from any thread; return a future that ends with the job."""
         with self._lock:
-            if self._thread is None:
-                self._thread = _Thread()
-                self._thread.start()
-            thread = self._thread
-            thread.jobs += 1
-            future = asyncio.run_coroutine_threadsafe(job, thread.loop)
-        future.add_done_callback(lambda _: self._on_done(thread))
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                run = self._loop.run_forever
+                threading.Thread(target=run, name="redraft-background", daemon=True).start()
+            future = asyncio.run_coroutine_threadsafe(job, self._loop)
+            self._jobs.add(future)
+        future.add_done_callback(self._jobs.discard)
         return future
-
-    def _on_done(self, thread: _Thread) -> None:
-        with self._lock:
-            thread.jobs -= 1
-            if thread.jobs:
-                return
-            if self._thread is thread:
-                self._thread = None
-        thread.loop.call_soon_threadsafe(thread.loop.stop)
 
     def finish(self) -> None:
         """Wait until all jobs are done; raises `KeyboardInterrupt` if interrupted."""
-        # The last job may have started another.
-        while (thread := self._thread) is not None and thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt:
-                logger.warning("%d reflections were abandoned: the program was interrupted.", thread.jobs)
-                raise
-
-    def forget(self) -> None:
-        """Forget all jobs, in a forked child: the threads are the parent's."""
-        self._lock = threading.Lock()
-        self._thread = None
-
-
-class _Thread(threading.Thread):
-    """The thread with its event loop, which takes jobs from the moment it is created."""
-
-    def __init__(self) -> None:
-        # Not a daemon, so that the interpreter waits for it in any case.
-        super().__init__(name="redraft-background", daemon=False)
-        self.loop = asyncio.new_event_loop()
-        self.jobs = 0
-
-    def run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.get_loop().run_forever()
+        try:
+            while self._jobs:  # the last job may have started another
+                wait(tuple(self._jobs))
+        except KeyboardInterrupt:
+            logger.warning("%d reflections were abandoned: the program was interrupted.", len(self._jobs))
+            raise
 
 
 def _call_at_exit(finish: Callable[[], None]) -> None:
