@@ -375,23 +375,3 @@ def test_notes_are_tried_where_that_can_show_something(config, keeps, criteria, 
     arms = [ensemble.run_sync(run_id=f"run-{number}")[task].arm for number in range(24)]
     assert arms[:3] == ["none", "note", "note"]
     assert ("control" in arms) is tried
-
-
-def test_a_harmful_note_is_rolled_back_soon():
-    store, calls = InMemoryReflectionStore(), []
-
-    def answer(ctx):
-        calls.append(ctx)
-        return "x" * 9 if "Put the name" in ctx.prompt or len(calls) == 1 else "tea"
-
-    brief = QualityCriterion("brief", evaluator="characters", evaluator_config={"at_most": 8})
-    task = Task("Turn it into an order.", handler=answer, criteria=[brief, CLEAR], reflect=True)
-    ensemble = Ensemble(ScriptedModel(judge), [task], store, keep=MemoryStore())
-    events = []
-    for number in range(40):
-        result = ensemble.run_sync(run_id=f"run-{number}")[task]
-        events.append(result.arm)
-    noted = asyncio.run(store.noted(TaskIdentity.of(task)))
-    assert noted.off
-    assert "rolled back automatically" in noted.why_off
-    assert events.count("note") < 25

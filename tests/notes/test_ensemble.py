@@ -471,7 +471,9 @@ def test_run_sync_works_inside_a_running_event_loop():
 
 def test_one_ensemble_serves_concurrent_runs():
     model = ScriptedModel(lambda request: "note" if is_reflection(request) else request.messages[-1].content)
-    echo = ensemble(Task("Say {word}", reflect=BETTER), model=model)
+    events = []
+    task = Task("Say {word}", reflect=BETTER)
+    echo = ensemble(task, model=model, on_task_reflected=events.append)
 
     async def main():
         return await asyncio.gather(*(echo.run({"word": f"w{number}"}) for number in range(20)))
@@ -479,3 +481,4 @@ def test_one_ensemble_serves_concurrent_runs():
     results = asyncio.run(main())
     assert all(result.output.endswith(f"Say w{number}") for number, result in enumerate(results))
     assert sorted(one.results[0].reflection.run_count for one in results) == list(range(1, 21))
+    assert [event.is_first_reflection for event in events].count(True) == 1

@@ -245,12 +245,12 @@ def test_once_notes_are_shown_to_help_only_a_quarter_of_the_share_goes_without()
     )
     task = Task("Say it.", criteria=[EXACT], reflect=ReflectionConfig(strategy=better))
     ensemble = Ensemble(model, [task], store, keep=MemoryStore())
-    results = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(150)]
+    results = [ensemble.run_sync(run_id=f"run-{number}").results[0] for number in range(100)]
     arms = [result.arm for result in results]
     assert 4 <= arms[:40].count("control") <= 20
-    assert 0 < arms[50:].count("control") / 100 < 0.08
+    assert 0 < arms[50:].count("control") / 50 < 0.08
     noted = asyncio.run(store.noted(TaskIdentity.of(task)))
-    assert (noted.is_shown, noted.in_force, noted.since) == (True, 150, 1)
+    assert (noted.is_shown, noted.since) == (True, 1)
 
 
 def test_after_a_rollback_every_run_gets_the_version_until_it_writes_the_next():

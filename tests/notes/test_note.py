@@ -259,22 +259,6 @@ def test_filling_a_text_equals_filling_its_parts():
         assert fill(text, {"a": "A{b}"}) == expected, seed
 
 
-def test_only_placeholders_are_replaced():
-    for seed in range(50):
-        random = Random(seed)  # noqa: S311 (no secret)
-        text = "".join(random.choice('{}ab \n"é1') for _ in range(200))
-        filled = fill(text, dict.fromkeys(placeholders_of(text), ""))
-        assert filled.replace("{", "").replace("}", "") == _without_names(text), seed
-
-
-def _without_names(text):
-    for name in sorted(placeholders_of(text), key=len, reverse=True):
-        assert f"{{{name}}}" in text
-    filled = fill(text, {name: f"\0{name}\0" for name in placeholders_of(text)})
-    pieces = filled.split("\0")
-    return "".join(pieces[::2]).replace("{", "").replace("}", "")
-
-
 @pytest.mark.parametrize("text", ["{" * 300_000, "{a" * 150_000, "{" * 150_000 + "}" * 150_000])
 def test_unbalanced_braces_take_linear_time(text):
     assert placeholders_of(text) == ()

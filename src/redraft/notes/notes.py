@@ -30,7 +30,7 @@ from redraft.text.diff import word_diff
 from redraft.types import PlainTask, render_score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
     from typing import Self
 
@@ -171,23 +171,23 @@ class Notes:
 
     async def roll_back(self, task: str | NotedTask, version: str) -> TaskNotes:
         """Put an older version in force, until a later run with it adds the next version."""
-        noted = task if isinstance(task, NotedTask) else await self._find(task)
-        return await self._changed(await self._store.rollback(noted.identity, find_version(noted, version)))
+        return await self._changed(
+            task, lambda noted: self._store.rollback(noted.identity, find_version(noted, version))
+        )
 
     async def pin(self, task: str | NotedTask, version: str = "now") -> TaskNotes:
         """Put a version in force until `unpin`: runs still add versions, but none replaces it."""
-        noted = task if isinstance(task, NotedTask) else await self._find(task)
-        return await self._changed(await self._store.pin(noted.identity, find_version(noted, version)))
+        return await self._changed(
+            task, lambda noted: self._store.pin(noted.identity, find_version(noted, version))
+        )
 
     async def unpin(self, task: str | NotedTask) -> TaskNotes:
         """Let the next note of a run with the pinned version replace it."""
-        noted = task if isinstance(task, NotedTask) else await self._find(task)
-        return await self._changed(await self._store.unpin(noted.identity))
+        return await self._changed(task, lambda noted: self._store.unpin(noted.identity))
 
     async def switch(self, task: str | NotedTask, *, off: bool, why: str = "") -> TaskNotes:
         """Stop giving a task its notes, or start again; while they are off, runs still add revisions."""
-        noted = task if isinstance(task, NotedTask) else await self._find(task)
-        return await self._changed(await self._store.switch(noted.identity, off=off, why=why))
+        return await self._changed(task, lambda noted: self._store.switch(noted.identity, off=off, why=why))
 
     async def _find(self, task: str) -> NotedTask:
         try:
@@ -195,8 +195,11 @@ class Notes:
         except ConfigError as error:  # it quotes descriptions
             raise ConfigError(visible(self._redacted(str(error)))) from error
 
-    async def _changed(self, noted: NotedTask) -> TaskNotes:
-        return self._redacted(await read_notes(self._store, noted, runs=LISTED_RUNS, revisions=0))
+    async def _changed(
+        self, task: str | NotedTask, change: Callable[[NotedTask], Awaitable[NotedTask]]
+    ) -> TaskNotes:
+        changed = await change(task if isinstance(task, NotedTask) else await self._find(task))
+        return self._redacted(await read_notes(self._store, changed, runs=LISTED_RUNS, revisions=0))
 
     def _redacted(self, value: T) -> T:
         return self._redactor.redact_object(value)
