@@ -13,7 +13,9 @@ import pytest
 from redraft._sync import run_sync
 from redraft.errors import ConfigError, StoreError
 from redraft.stores.base import FencedStore, ManagedStore, Record
-from support.store_faults import note
+from redraft.stores.postgres import PostgresStore
+from redraft.stores.sqlite import SqliteStore
+from support.store_faults import note, run
 
 
 def keys(records):
@@ -699,3 +701,84 @@ def test_a_store_is_used_on_after_it_was_scrubbed(store):
         assert keys(await store.find("note")) == ["b", "c"]
 
     asyncio.run(main())
+
+
+# Processes
+
+
+@pytest.fixture(params=[SqliteStore, PostgresStore])
+def shared(request, tmp_path):
+    """A store for many processes, its place, and the beginning of a script that opens it there."""
+    kind = request.param
+    place = (
+        tmp_path / "new" / "redraft.db" if kind is SqliteStore else request.getfixturevalue("postgres").url
+    )
+    store = kind(place)
+    yield store, place, f"from redraft.stores import {kind.__name__}\nstore = {kind.__name__}(sys.argv[2])\n"
+    run_sync(store.aclose())
+
+
+OPEN = """
+from support.store_faults import at_once
+
+async def main(process):
+    record, is_new = await store.put_if_absent(Record("note", "a", {"by": process}))
+    assert await store.get("note", "a") == record
+    os.write(1, f"{is_new}\\n".encode())
+    await store.aclose()
+
+at_once(12, lambda process: asyncio.run(main(process)))
+"""
+
+
+def test_many_processes_create_the_store_at_once(shared):
+    _, place, begin = shared
+    said = run(begin + OPEN, place).split()
+    assert sorted(said) == ["False"] * 11 + ["True"]
+
+
+ENDS = {
+    "open": "asyncio.run(store.put(Record('note', 'a', {})))",
+    "cancelled": """
+async def main():
+    task = asyncio.create_task(store.put(Record("note", "a", {})))
+    await asyncio.sleep(0)
+    task.cancel()
+asyncio.run(main())""",
+    "forgotten": """
+import gc, threading, time
+asyncio.run(store.put(Record("note", "a", {})))
+asyncio.run(store.get("note", "a"))
+assert threading.active_count() == 3
+del store
+gc.collect()
+for _ in range(500):
+    time.sleep(0.01)
+    if threading.active_count() == 1:
+        break
+assert threading.active_count() == 1, threading.enumerate()""",
+    "forked": """
+async def main():
+    await asyncio.gather(*(store.put(Record("note", str(n), {})) for n in range(20)))
+    for n in range(20):
+        await store.delete("note", str(n))
+asyncio.run(main())
+import warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of any fork with threads
+child = os.fork()
+if child == 0:
+    asyncio.run(store.put(Record("note", "a", {})))
+    assert asyncio.run(store.get("note", "a"))
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+asyncio.run(store.put(Record("note", "b", {})))
+assert asyncio.run(store.get("note", "a"))
+asyncio.run(store.delete("note", "b"))""",
+}
+
+
+@pytest.mark.parametrize("script", ENDS.values(), ids=ENDS)
+def test_a_process_ends_although_its_store_is_open(shared, script):
+    store, place, begin = shared
+    assert run(begin + script, place) == ""
+    assert keys(run_sync(store.find("note"))) == ["a"]

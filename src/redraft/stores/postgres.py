@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from redraft.stores.base import KindSize, Record, RecordVersion, Where
-    from redraft.stores.postgres_sql import Connection, Steps
+    from redraft.stores.postgres_sql import Connection, FullKey, Steps
 
 T = TypeVar("T")
 
@@ -67,24 +67,14 @@ class PostgresStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
-        new, fields = _new(record)
-        stored = await self._write(new.row.kind, new.row.key, partial(sql.put, self._space, new, fields))
-        return stored.record()
+        return (await self.put_all([record]))[0]
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all or none; return them as stored."""
         now = time_ns() // 1000
-        new = [_new(record, now) for record in records]
-        if not new:
-            return []
-        writes = [
-            sql.Write(
-                (self._space.name, row.row.kind, row.row.key), partial(sql.put, self._space, row, fields)
-            )
-            for row, fields in new
-        ]
-        stored: list[NewRow] = await self._do(self._writer, sql.WriteAll(writes))
-        return [row.record() for row in stored]
+        rows = [_new(record, now) for record in records]
+        writes = [(self._full_key(new), partial(sql.put, self._space, new, fields)) for new, fields in rows]
+        return [stored.record() for stored in await self._write(writes)]
 
     async def put_all_if(
         self, kind: str, key: str, where: Where, records: Sequence[Record], /
@@ -93,35 +83,31 @@ class PostgresStore:
         check_name("key", key)
         condition = Query.of(kind, where=where)
         now, turn = time_ns() // 1000, uuid4().hex
-        new = [_new(record, now) for record in records]
-        if not new:
+        rows = [_new(record, now) for record in records]
+        if not rows:
             return []
-        keys = [(self._space.name, row.row.kind, row.row.key) for row, _ in new]
-        first = keys.index(min(keys))  # writes are sorted by key
+        keys = [self._full_key(new) for new, _ in rows]
+        conditions: list[Query | None] = [None] * len(keys)
+        conditions[keys.index(min(keys))] = condition  # the first to be written, since writes are sorted
         writes = [
-            sql.Write(
-                full_key,
-                partial(
-                    sql.put_if, self._space, condition if number == first else None, key, turn, row, fields
-                ),
-            )
-            for number, (full_key, (row, fields)) in enumerate(zip(keys, new, strict=True))
+            (full_key, partial(sql.put_if, self._space, held, key, turn, new, fields))
+            for full_key, held, (new, fields) in zip(keys, conditions, rows, strict=True)
         ]
-        stored: list[NewRow | None] = await self._do(self._writer, sql.WriteAll(writes))
+        stored = await self._write(writes)
         return [row.record() for row in stored if row is not None] or None
 
     async def put_if_absent(self, record: Record, /) -> tuple[Record, bool]:
         """Store a record unless its key is taken; return the stored one, and whether it is the new one."""
         new, fields = _new(record)
         steps = partial(sql.put_if_absent, self._space, new, fields)
-        return await self._write(new.row.kind, new.row.key, steps)
+        return (await self._write([(self._full_key(new), steps)]))[0]
 
     async def replace(self, record: Record, /) -> Record | None:
         """Store a record if the stored one still has its `revision`; None if it was changed or deleted."""
         new, fields = _new(record)
         created_at = 0 if record.created_at is None else microseconds(record.created_at)
         steps = partial(sql.replace, self._space, new, fields, record.revision, created_at)
-        stored = await self._write(new.row.kind, new.row.key, steps)
+        [stored] = await self._write([(self._full_key(new), steps)])
         return None if stored is None else stored.record()
 
     async def get(self, kind: str, key: str, /) -> Record | None:
@@ -159,7 +145,8 @@ class PostgresStore:
         """Delete a record; return whether it existed."""
         check_name("kind", kind)
         check_name("key", key)
-        return await self._write(kind, key, partial(sql.delete, self._space, kind, key))
+        steps = partial(sql.delete, self._space, kind, key)
+        return (await self._write([((self._space.name, kind, key), steps)]))[0]
 
     def run_index(self) -> RunIndex:
         """The index of the runs in this store."""
@@ -224,8 +211,11 @@ class PostgresStore:
     async def _read(self, steps: Callable[[Connection], Steps[T]]) -> T:
         return await self._do(self._server.reader, steps)
 
-    async def _write(self, kind: str, key: str, steps: Callable[[Connection], Steps[T]]) -> T:
-        return await self._do(self._writer, sql.Write((self._space.name, kind, key), steps))
+    async def _write(self, writes: Sequence[tuple[FullKey, Callable[[Connection], Steps[T]]]]) -> list[T]:
+        return await self._do(self._writer, sql.Writes(writes)) if writes else []
+
+    def _full_key(self, new: NewRow) -> FullKey:
+        return self._space.name, new.row.kind, new.row.key
 
     async def _do(self, worker: Worker, work: Any) -> Any:
         try:

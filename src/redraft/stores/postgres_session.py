@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from psycopg import Error
 
-    from redraft.stores.postgres_sql import Steps, Write, WriteAll
+    from redraft.stores.postgres_sql import Steps, Writes
     from redraft.stores.worker import Job
 
 
@@ -126,7 +126,7 @@ class PostgresWriter(PostgresReader):
                 parts = [
                     (key, job, steps)
                     for job in jobs
-                    for key, steps in cast("Write[Any] | WriteAll[Any]", job.do).parts(connection)
+                    for key, steps in cast("Writes[Any]", job.do).parts(connection)
                 ]
                 run_together(
                     [(job, steps) for _, job, steps in sorted(parts, key=itemgetter(0))],

@@ -57,21 +57,13 @@ FullKey: TypeAlias = tuple[str, str, str]
 """The space, kind and key of a record; writes are sorted by it."""
 
 
-class Write(NamedTuple, Generic[T]):
-    """The steps that write one record, and its full key."""
+class Writes(NamedTuple, Generic[T]):
+    """The steps that write each of some records; the result is the list of their results.
 
-    full_key: FullKey
-    steps: Callable[[Connection], Steps[T]]
+    Each is sorted by the key of its record, also among the writes of other jobs.
+    """
 
-    def parts(self, connection: Connection) -> list[tuple[FullKey, Steps[T]]]:
-        """Start the steps on a connection."""
-        return [(self.full_key, self.steps(connection))]
-
-
-class WriteAll(NamedTuple, Generic[T]):
-    """Several writes, each sorted by its own key among the writes of other jobs; the result is a list."""
-
-    writes: Sequence[Write[T]]
+    writes: Sequence[tuple[FullKey, Callable[[Connection], Steps[T]]]]
 
     def parts(self, connection: Connection) -> list[tuple[FullKey, Steps[list[T]]]]:
         """Start the steps of all writes on a connection."""
@@ -82,8 +74,8 @@ class WriteAll(NamedTuple, Generic[T]):
             return [results[index] for index in sorted(results)]
 
         return [
-            (write.full_key, result_of_all(number, write.steps(connection)))
-            for number, write in enumerate(self.writes)
+            (full_key, result_of_all(number, steps(connection)))
+            for number, (full_key, steps) in enumerate(self.writes)
         ]
 
 

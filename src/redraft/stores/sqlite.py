@@ -67,8 +67,7 @@ class SqliteStore:
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""
-        new = NewRow.of(record)
-        return (await self._write(lambda tables: tables.put(new))).record()
+        return (await self.put_all([record]))[0]
 
     async def put_all(self, records: Sequence[Record], /) -> list[Record]:
         """Store records as `put` does, all or none; return them as stored."""
@@ -267,14 +266,9 @@ class Tables:
         self.connection = connection
         self._space = space
 
-    def put(self, new: NewRow) -> NewRow:
-        """Insert or replace a row; return it as stored."""
-        with self._with_index(new.row.kind):
-            return self._upsert(new, _now())
-
     def put_all(self, rows: Sequence[NewRow]) -> list[NewRow]:
         """Insert or replace rows, all or none; return them as stored."""
-        with self._atomic():
+        with self._with_index(rows[0].row.kind) if len(rows) == 1 else self._atomic():
             now = _now()
             return [self._upsert(row, now) for row in rows]
 
