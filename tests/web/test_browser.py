@@ -15,6 +15,7 @@ from redraft.types import Advice, Reflection
 from support.dashboards import described, faults, put
 from support.kept_runs import ran
 from support.kept_workflows import TEXT, kept
+from support.noted_task import IDENTITY, noted_task
 
 PAGES = {
     "runs": "runs",
@@ -28,6 +29,8 @@ PAGES = {
     "a diff of long words": "runs/long-words/diff?a=1&b=4",
     "a workflow of long words": "workflows/long-workflow",
     "a workflow that fails with long words": "workflows/long-failure",
+    "tasks": "tasks",
+    "a task": f"tasks/{IDENTITY}",
     "not found": "runs/unknown",
 }
 STEPWISE = """
@@ -89,6 +92,7 @@ def project(tmp_path_factory):
     kept("long-workflow", inputs={LONG: LONG}, gave=LONG, store=store, text=TEXT.replace("two nodes", LONG))
     failing = TEXT.replace("two nodes", "failing").replace("on_error: continue", "")
     kept("long-failure", failing=9, why=LONG, store=store, text=failing)
+    noted_task(store, control=1)
     asyncio.run(store.aclose())
     return folder
 
@@ -140,6 +144,30 @@ def test_a_workflow_leads_to_its_loops_and_back(opened):
     page.get_by_role("heading", name="Why it stopped: quality_met").wait_for()
     page.get_by_role("link", name="a-workflow", exact=True).click()
     page.get_by_role("heading", name="Workflow two nodes").wait_for()
+
+
+def test_a_note_can_be_rolled_back_switched_off_and_on(opened):
+    page = opened("tasks")
+    page.get_by_role("link", name="board summary").click()
+    page.get_by_role("heading", name="Version 3 of 3 is in force").wait_for()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Put version 1 in force").click()
+    page.get_by_text("Version 1 is in force, until a run with it leads to the next version.").wait_for()
+    page.get_by_role("heading", name="Version 1 of 3 is in force").wait_for()
+    page.get_by_label("Reason").fill("it misleads")
+    page.get_by_role("button", name="Switch notes off").click()
+    page.get_by_role("heading", name="Notes are off").wait_for()
+    page.get_by_text("It misleads.").wait_for()
+    page.get_by_role("button", name="Switch notes on").click()
+    page.get_by_role("heading", name="Version 1 of 3 is in force").wait_for()
+
+
+def test_two_versions_of_a_note_can_be_compared(opened):
+    page = opened(f"tasks/{IDENTITY}")
+    page.get_by_role("link", name="v1 to v2").click()
+    page.get_by_role("heading", name="Changes from version 1 to version 2").wait_for()
+    assert "Keep rule 2 in mind." in page.locator("ins").all_inner_texts()[0]
+    assert page.locator("svg .dot").count() > 0
 
 
 class Running:
