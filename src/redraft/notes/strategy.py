@@ -128,25 +128,16 @@ def redacted(reflection: TaskReflection) -> TaskReflection:
     Raises `OutputError` if something could not be withheld.
     """
     redactor = memory_redactor()
-    names = set[str]()  # a name in any text is withheld in all texts
-    for text in (reflection.refined_description, reflection.refined_expected_output):
-        redactor.redact(text, names)
-    for text in (*reflection.observations, *reflection.suggestions):
-        redactor.redact(text, names)
-
-    def clean(text: str) -> str:
-        cleaned = redactor.redact(text, names).text
-        if not redactor.is_clean(cleaned):
-            raise OutputError("A text of the reflection holds a secret that could not be withheld.")
-        return cleaned
-
-    return replace(
-        reflection,
-        refined_description=clean(reflection.refined_description),
-        refined_expected_output=clean(reflection.refined_expected_output),
-        observations=tuple(map(clean, reflection.observations)),
-        suggestions=tuple(map(clean, reflection.suggestions)),
+    clean = redactor.redact_object(reflection)  # a name in any text is withheld in all texts
+    texts = (
+        clean.refined_description,
+        clean.refined_expected_output,
+        *clean.observations,
+        *clean.suggestions,
     )
+    if not all(map(redactor.is_clean, texts)):
+        raise OutputError("A text of the reflection holds a secret that could not be withheld.")
+    return clean
 
 
 # The prompts.
