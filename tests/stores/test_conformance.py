@@ -2,12 +2,15 @@
 
 import asyncio
 import math
+import sqlite3
 import threading
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import MappingProxyType
 
+import psycopg
 import pytest
 
 from redraft._sync import run_sync
@@ -716,6 +719,37 @@ def shared(request, tmp_path):
     store = kind(place)
     yield store, place, f"from redraft.stores import {kind.__name__}\nstore = {kind.__name__}(sys.argv[2])\n"
     run_sync(store.aclose())
+
+
+TRIGGER = """
+CREATE TRIGGER no_bad BEFORE INSERT ON records WHEN new.key = 'bad' BEGIN SELECT RAISE({}, 'no_bad'); END"""
+REFUSALS = {
+    "ABORT": (SqliteStore, TRIGGER.format("ABORT")),
+    "ROLLBACK": (SqliteStore, TRIGGER.format("ROLLBACK")),
+    "CHECK": (PostgresStore, "ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')"),
+}
+
+
+@pytest.mark.parametrize(("shared", "refusal"), REFUSALS.values(), ids=REFUSALS, indirect=["shared"])
+def test_what_the_database_refuses_is_refused_alone(shared, refusal):
+    store, place, _ = shared
+    run_sync(store.put(note("a")))
+    with closing(psycopg.connect(place) if refusal.startswith("ALTER") else sqlite3.connect(place)) as other:
+        other.execute(refusal)
+        other.commit()
+
+    async def main():
+        results = await asyncio.gather(
+            store.put(note("x")),
+            store.put_all([note("a", x=1), note("bad"), note("c")]),
+            store.put_all([note("y"), note("a", x=2)]),
+            return_exceptions=True,
+        )
+        assert "no_bad" in str(results[1])
+        records = {record.key: record.data for record in await store.find("note")}
+        assert records == {"a": {"x": 2}, "x": {}, "y": {}}
+
+    asyncio.run(main())
 
 
 OPEN = """

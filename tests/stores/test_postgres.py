@@ -103,37 +103,6 @@ def test_a_refused_record_does_not_affect_others(store, postgres):
     asyncio.run(main())
 
 
-def test_put_all_stores_nothing_if_the_database_refuses_one(store, postgres):
-    async def main():
-        await store.put(note("a"))
-        postgres.ask("ALTER TABLE redraft_records ADD CONSTRAINT no_bad CHECK (key <> 'bad')")
-        results = await asyncio.gather(
-            store.put(note("x")),
-            store.put_all([note("a", x=1), note("bad"), note("c")]),
-            store.put_all([note("y"), note("a", x=2)]),
-            return_exceptions=True,
-        )
-        assert "no_bad" in str(results[1])
-        records = {record.key: record.data for record in await store.find("note")}
-        assert records == {"a": {"x": 2}, "x": {}, "y": {}}
-
-    asyncio.run(main())
-
-
-def test_a_damaged_record_is_named(store, postgres):
-    async def main():
-        await asyncio.gather(*(store.put(note(key)) for key in "abc"))
-        postgres.ask("UPDATE redraft_records SET data = '{\"x\": ' WHERE key = 'b'")
-        one, error, other = await asyncio.gather(
-            *(store.get("note", key) for key in "abc"), return_exceptions=True
-        )
-        assert (one.key, other.key) == ("a", "c")
-        assert isinstance(error, StoreError)
-        assert "'note' 'b' is damaged" in str(error)
-
-    asyncio.run(main())
-
-
 def test_filters_use_an_index(store, postgres):
     async def main():
         for start in range(0, 3000, 1000):

@@ -210,16 +210,6 @@ def test_runs_and_their_expenses_are_found_by_ids_of_any_characters(store):
     assert expenses(store, NOTE_COST) == {of_writer: Totals(len(ODD_IDS)), ExpenseGroup(DAY): Totals(1)}
 
 
-def test_runs_of_another_space_are_not_seen(open_store):
-    ours, theirs = open_store("ours"), open_store("theirs")
-    asyncio.run(keep(ours, record(row("a"), Share("role", "writing"))))
-    asyncio.run(keep(theirs, record(row("b"))))
-    assert (found(ours), found(theirs)) == (["a"], ["b"])
-    assert (list(summed(ours, "role")), list(summed(theirs, "role"))) == (["writing"], [])
-    asyncio.run(theirs.delete(RUN, "a"))
-    assert found(ours) == ["a"]
-
-
 def test_sums_count_unknown_costs_separately(store):
     runs = [
         row("a", requests=1, input_tokens=10, output_tokens=1, later_tokens=4, later_usd=0.5),
@@ -466,15 +456,6 @@ def test_uses_follow_their_records(store):
     asyncio.run(main())
 
 
-def test_uses_of_another_space_are_not_seen(open_store):
-    ours, theirs = open_store("ours"), open_store("theirs")
-    asyncio.run(keep(ours, use("a/1", "x")))
-    assert (uses_of(ours, "a/1"), uses_of(theirs, "a/1")) == (["x"], [])
-    asyncio.run(theirs.delete(LESSON_USE, "a/1/x"))
-    assert use_counts(ours) == {"a/1": (1,)}
-    assert use_counts(theirs) == {}
-
-
 # Expenses outside of runs: cycles and notes
 
 DAY = START.date()
@@ -535,11 +516,17 @@ def test_expenses_follow_their_records(store):
     asyncio.run(main())
 
 
-def test_expenses_of_another_space_are_not_seen(open_store):
+def test_the_columns_of_another_space_are_not_seen(open_store):
     ours, theirs = open_store("ours"), open_store("theirs")
-    asyncio.run(keep(ours, record(row("a")), expense(NOTE_COST, "a/reflection", run_id="a")))
-    asyncio.run(keep(theirs, expense(NOTE_COST, "a/reflection", run_id="a")))
+    cost, used = expense(NOTE_COST, "a/reflection", run_id="a"), use("a/1", "x")
+    asyncio.run(keep(ours, record(row("a"), Share("role", "writing")), cost, used))
+    asyncio.run(keep(theirs, record(row("b")), cost))
+    assert (found(ours), found(theirs)) == (["a"], ["b"])
+    assert (list(summed(ours, "role")), list(summed(theirs, "role"))) == (["writing"], [])
+    assert (uses_of(ours, "a/1"), uses_of(theirs, "a/1")) == (["x"], [])
     assert expenses(ours, NOTE_COST) == {ExpenseGroup(DAY, "writer", "", "t1"): Totals(1)}
     assert expenses(theirs, NOTE_COST) == {ExpenseGroup(DAY): Totals(1)}
-    asyncio.run(theirs.delete(NOTE_COST, "a/reflection"))
-    assert (len(expenses(ours, NOTE_COST)), expenses(theirs, NOTE_COST)) == (1, {})
+    for kind, key in ((RUN, "a"), (LESSON_USE, "a/1/x"), (NOTE_COST, "a/reflection")):
+        asyncio.run(theirs.delete(kind, key))
+    assert (found(ours), use_counts(ours), len(expenses(ours, NOTE_COST))) == (["a"], {"a/1": (1,)}, 1)
+    assert expenses(theirs, NOTE_COST) == {}

@@ -387,29 +387,6 @@ def test_a_script_that_fails_leaves_the_database_as_it_was(path, store, monkeypa
         asyncio.run(store.find("note"))
 
 
-@pytest.mark.parametrize("how", ["ABORT", "ROLLBACK"])
-def test_put_all_stores_nothing_if_the_database_refuses_one(path, store, how):
-    async def main():
-        await store.put(note("a"))
-        with sqlite3.connect(path) as connection:
-            connection.execute(
-                "CREATE TRIGGER no_bad BEFORE INSERT ON records WHEN new.key = 'bad' "
-                f"BEGIN SELECT RAISE({how}, 'no_bad'); END"
-            )
-        connection.close()
-        results = await asyncio.gather(
-            store.put(note("x")),
-            store.put_all([note("a", x=1), note("bad"), note("c")]),
-            store.put_all([note("y"), note("a", x=2)]),
-            return_exceptions=True,
-        )
-        assert "no_bad" in str(results[1])
-        records = {record.key: record.data for record in await store.find("note")}
-        assert records == {"a": {"x": 2}, "x": {}, "y": {}}
-
-    asyncio.run(main())
-
-
 BEGIN = """
 from pathlib import Path
 from support.store_faults import without_privileges
