@@ -18,7 +18,7 @@ from importlib import import_module
 from math import isfinite
 from operator import attrgetter
 from types import CodeType, NoneType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from redraft import errors
 from redraft._pointers import pointer
@@ -111,73 +111,45 @@ def json_form(value: Any, **options: Any) -> Any:
 def to_record(value: Any) -> Any:
     """Convert a value to JSON data from which `from_record` restores it, equal and of the same class.
 
-    A value for which that is impossible becomes a marker: `unrestorable_in` names it, and `from_record`
+    A part for which that is impossible becomes a marker: `unrestorable_in` names it, and `from_record`
     refuses to restore it.
 
     Fields with their defaults are left out, because a record is written at every step of a run. So the
     meaning of a default in Redraft's own classes must never change.
     """
-    return recorded(value)[0]
-
-
-def recorded(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Convert a value as `to_record` does; also describe each part that can't be restored."""
-    kind = value.__class__
-    if kind in _PLAIN:
-        return value, ()
-    is_own = _is_own(kind)
-    with suppress(Exception):  # a part that can't be restored is marked below
-        return _encoder(kind, TYPED if is_own else EXACT)(value), ()
     try:
-        data = _encoder(kind, TYPED_OR_MARKED if is_own else EXACT_OR_MARKED)(value)
+        return _encoded(value, TYPED if _is_own(value.__class__) else EXACT)
     except RecursionError:
-        data = _marker(value, "the value contains itself, or is nested too deeply")
-    return data, tuple(unrestorable_in(data))
+        return _marker("the value contains itself, or is nested too deeply", value)
 
 
 def unrestorable_in(data: Any, path: str = "") -> Iterator[str]:
     """Describe each value in a record that can't be restored: its JSON pointer, and the reason."""
     if isinstance(data, list):
         for index, item in enumerate(cast("list[Any]", data)):
-            yield from unrestorable_in(item, f"{path}/{index}")
+            if item.__class__ not in _PLAIN:
+                yield from unrestorable_in(item, f"{path}/{index}")
     elif isinstance(data, dict):
         items = cast("dict[str, Any]", data)
         if items.get(TAG) == UNRESTORABLE:
             yield f"{path}: {items['reason']}" if path else str(items["reason"])
-        elif TAG in items:
-            for part in items.values():  # the value, or the attributes of an object by kind
-                yield from unrestorable_in(part, path)
-        else:
-            for key, item in items.items():
-                yield from unrestorable_in(item, path + pointer([key]))
+            return
+        for key, item in items.items():
+            if item.__class__ not in _PLAIN:  # the parts of an object that names its class have its path
+                yield from unrestorable_in(item, path if TAG in items else path + pointer([key]))
 
 
 class _UnrestorableError(Exception):
     """A value has no form from which it can be restored."""
 
 
-class _Mode(NamedTuple):
-    """How values are encoded."""
-
-    purpose: Literal["reading", "restoring"]
-    names: Literal["no class", "every class"] = "no class"
-    """Whether to record the class of a value without a JSON form, which the type of a field may tell."""
-    failing: Literal["raise", "mark"] = "raise"
-    """How to treat a value that can't be restored."""
-
-    @property
-    def is_record(self) -> bool:
-        """Whether the data is for `from_record`."""
-        return self.purpose == "restoring"
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the record names every class that JSON does not have."""
-        return self.names == "every class"
-
-
-READ, TYPED, EXACT = _Mode("reading"), _Mode("restoring"), _Mode("restoring", "every class")
-TYPED_OR_MARKED, EXACT_OR_MARKED = TYPED._replace(failing="mark"), EXACT._replace(failing="mark")
+_Mode: TypeAlias = Literal["read", "typed", "exact"]
+READ: _Mode = "read"
+"""For people: nothing is restored from the data."""
+TYPED: _Mode = "typed"
+"""For a field whose type says the class of its value."""
+EXACT: _Mode = "exact"
+"""For a value of any class: the data names each class that JSON does not have."""
 
 UNRESTORABLE = "unrestorable"
 """The tag of a marker, which has only a readable form of the value, and the reason."""
@@ -201,13 +173,13 @@ def _is_own(kind: type[Any]) -> bool:
 def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     if _is_own(kind):  # before `str`, of which an issue is a subclass
         encode = _object_encoder(kind, mode)
-        return _tagging(_name_of(kind), encode) if mode.is_exact else encode
-    if mode.is_exact:
-        return _exact_encoder(kind, mode)
+        return _tagging(_name_of(kind), encode) if mode == EXACT else encode
+    if mode == EXACT:
+        return _exact_encoder(kind)
     if issubclass(kind, Enum):
         return lambda value: _encoded(value.value, mode)
     if issubclass(kind, float):
-        return _encode_float if mode.is_record else _unchanged
+        return _encode_float if mode == TYPED else _unchanged
     if issubclass(kind, str | int):
         return _unchanged
     if issubclass(kind, Mapping):
@@ -216,8 +188,8 @@ def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
         return partial(_encode_items, mode)
     if issubclass(kind, datetime):
         return datetime.isoformat
-    if mode.is_record:
-        return _exact_encoder(kind, mode)
+    if mode == TYPED:
+        return _exact_encoder(kind)
     if issubclass(kind, type):
         return repr_of
     if issubclass(kind, BaseException):
@@ -229,29 +201,27 @@ def _encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     return repr_of
 
 
-def _exact_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
-    """Make an encoder that names the class of a value unless JSON has it."""
-    exact = mode._replace(names="every class")
+def _exact_encoder(kind: type[Any]) -> Callable[[Any], Any]:
+    """Make an encoder that names the class of a value unless JSON has it; it marks what can't be restored."""
     if kind in _PLAIN:
         return _unchanged
     if kind is float:
         return _encode_float
     if kind is list:
-        return partial(_encode_items, exact)
+        return partial(_encode_items, EXACT)
     if kind is dict:
-        return partial(_encode_mapping, exact)
+        return partial(_encode_mapping, EXACT)
     name = _name_of(kind)
     if (builtin := _BUILTINS.get(name)) is not None:
         parts_of = builtin[0]
-        encode = _tagging(name, lambda value: _encoded(parts_of(value), exact))
+        encode = _tagging(name, lambda value: _encoded(parts_of(value), EXACT))
     elif reason := why_unrestorable(kind):
-        encode = partial(_refuse, reason)
+        return partial(_marker, reason)
     elif is_record(kind):
-        state_of = _state_of_model if _is_model(kind) else _state_of_dataclass
-        encode = partial(_encode_state, name, state_of, exact)
+        encode = partial(_encode_state, name, _state_of_model if _is_model(kind) else _state_of_dataclass)
     else:
-        encode = _tagging(name, partial(_encode_plain_value, kind, exact))
-    return partial(_encode_or_mark, encode) if mode.failing == "mark" else encode
+        encode = _tagging(name, partial(_encode_plain_value, kind))
+    return partial(_encode_or_mark, encode)
 
 
 def why_unrestorable(kind: type[Any]) -> str:
@@ -270,24 +240,20 @@ def _encode_or_mark(encode: Callable[[Any], Any], value: Any) -> Any:
     try:
         return encode(value)
     except _UnrestorableError as error:
-        return _marker(value, str(error))
+        return _marker(str(error), value)
     except RecursionError:
         raise
     except Exception as error:  # noqa: BLE001 (a user's class may raise anything)
-        return _marker(value, f"reading it raises {describe_error(error)}")
+        return _marker(f"reading it raises {describe_error(error)}", value)
 
 
-def _marker(value: Any, reason: str) -> dict[str, Any]:
+def _marker(reason: str, value: Any) -> dict[str, Any]:
     rendered: Any = f"<{value.__class__.__qualname__}>"
     for render in (to_json, repr_of):
         with suppress(Exception):  # a user's class may raise anything
             rendered = render(value)
             break
     return {TAG: UNRESTORABLE, "value": rendered, "reason": reason}
-
-
-def _refuse(reason: str, _value: Any) -> Any:
-    raise _UnrestorableError(reason)
 
 
 def _tagging(name: str, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -300,18 +266,20 @@ def _name_of(kind: type[Any]) -> str:
 
 def _object_encoder(kind: type[Any], mode: _Mode) -> Callable[[Any], Any]:
     """Make the encoder of one of Redraft's own classes, whose fields restore the types of their values."""
-    typed = mode._replace(names="no class")
-    untyped = mode._replace(names="every class") if mode.is_record else mode
     if issubclass(kind, Issue):
-        encoded = [(name, None, typed) for name in ISSUE_FIELDS]
+        described: list[tuple[str, Any, Any]] = [(name, None, str) for name in ISSUE_FIELDS]
     else:
-        encoded = [
-            (field.name, field.default, untyped if _UNTYPED.search(str(field.type)) else typed)
+        described = [
+            (field.name, field.default, field.type)
             for field in fields(kind)
             if field.metadata.get("recorded", True)
         ]
-    if not mode.is_record:
-        encoded = [(name, _NEVER, mode) for name, _, mode in encoded]
+    encoded: list[tuple[str, Any, _Mode]] = [
+        (name, _NEVER, READ)
+        if mode == READ
+        else (name, default, EXACT if _UNTYPED.search(str(annotation)) else TYPED)
+        for name, default, annotation in described
+    ]
 
     def encode_object(value: Any) -> dict[str, Any]:
         return {
@@ -340,15 +308,15 @@ def _encode_items(mode: _Mode, items: Iterable[Any]) -> list[Any]:
 
 
 def _encode_mapping(mode: _Mode, mapping: Mapping[Any, Any]) -> Any:
-    if mode.is_exact and any(key.__class__ is not str for key in mapping):
+    if mode == EXACT and any(key.__class__ is not str for key in mapping):
         return {TAG: "pairs", "value": [_encode_items(mode, pair) for pair in mapping.items()]}
     items = {
         str(key): item if item.__class__ in _PLAIN else _encoder(item.__class__, mode)(item)
         for key, item in mapping.items()
     }
-    if len(items) < len(mapping) and not mode.is_record:  # keys such as 1 and "1"
+    if len(items) < len(mapping) and mode == READ:  # keys such as 1 and "1"
         return repr_of(mapping)
-    return {TAG: "object", "value": items} if TAG in items and mode.is_record else items
+    return {TAG: "object", "value": items} if TAG in items and mode != READ else items
 
 
 # Values of other classes: of the standard library, and of users.
@@ -373,7 +341,7 @@ _BASES = (str, int, float, bytes)
 """The builtin classes whose subclasses are restored by a call with the plain value."""
 
 
-def _encode_plain_value(kind: type[Any], mode: _Mode, value: Any) -> Any:
+def _encode_plain_value(kind: type[Any], value: Any) -> Any:
     if isinstance(value, Enum):
         plain = value.value
     elif isinstance(value, tuple):
@@ -390,17 +358,17 @@ def _encode_plain_value(kind: type[Any], mode: _Mode, value: Any) -> Any:
         ) from error
     if not is_equal:
         raise _UnrestorableError(f"{kind.__qualname__}({plain!r:.60}) is not equal to the value")
-    return _encoded(plain, mode)
+    return _encoded(plain, EXACT)
 
 
 def _rebuilt(kind: type[Any], plain: Any) -> Any:
     return cast("Any", kind)._make(plain) if issubclass(kind, tuple) else kind(plain)
 
 
-def _encode_state(name: str, state_of: Callable[[Any], dict[str, Any]], mode: _Mode, value: Any) -> Any:
+def _encode_state(name: str, state_of: Callable[[Any], dict[str, Any]], value: Any) -> Any:
     """Encode the attributes of a model or data class. Another validation might change or reject them."""
     parts = {
-        part: {key: _encoded(item, mode) for key, item in cast("dict[str, Any]", items).items()}
+        part: {key: _encoded(item, EXACT) for key, item in cast("dict[str, Any]", items).items()}
         if isinstance(items, dict)
         else items
         for part, items in state_of(value).items()
@@ -594,18 +562,27 @@ def _is_tagged(items: Mapping[str, Any]) -> bool:
     return TAG in items and not items.keys().isdisjoint(("value", "fields"))
 
 
-def without_tags(data: Any) -> Any:
-    """Convert a record to data for reading, without looking up any class."""
+def _walked(data: Any, convert: Callable[[str, dict[str, Any]], Any]) -> Any:
+    """Copy JSON data, with `convert` called on the name and the items of each object that names its class."""
     if isinstance(data, list):
-        return [without_tags(item) for item in cast("list[Any]", data)]
+        return [_walked(item, convert) for item in cast("list[Any]", data)]
     if not isinstance(data, dict):
         return data
     items = cast("dict[str, Any]", data)
-    if not _is_tagged(items):
-        return {key: without_tags(item) for key, item in items.items()}
+    if _is_tagged(items):
+        return convert(str(items[TAG]), items)
+    return {key: _walked(item, convert) for key, item in items.items()}
+
+
+def without_tags(data: Any) -> Any:
+    """Convert a record to data for reading, without looking up any class."""
+    return _walked(data, _plain_form)
+
+
+def _plain_form(name: str, items: dict[str, Any]) -> Any:
     if "fields" in items:
         return without_tags({**items["fields"], **(items.get("extra") or {})})
-    name, value = items[TAG], items["value"]
+    value = items["value"]
     if name == "pairs":
         return {str(without_tags(key)): without_tags(item) for key, item in value}
     if name in ("datetime:datetime", "datetime:time"):
@@ -615,15 +592,11 @@ def without_tags(data: Any) -> Any:
     return without_tags(value)
 
 
-def _restore(data: object) -> object:
-    if isinstance(data, list):
-        return [_restore(item) for item in cast("list[object]", data)]
-    if not isinstance(data, dict):
-        return data
-    items = cast("dict[str, Any]", data)
-    if not _is_tagged(items):
-        return {key: _restore(item) for key, item in items.items()}
-    name = str(items[TAG])
+def _restore(data: object) -> Any:
+    return _walked(data, _restored)
+
+
+def _restored(name: str, items: dict[str, Any]) -> Any:
     if name == UNRESTORABLE:
         raise StoreError(
             f"A record has only the text of a value, not the value: {items['reason']}. Start a new run."
@@ -708,25 +681,9 @@ def failure_to_json(error: Exception) -> dict[str, Any]:
         data["base"] = base.__name__
     if isinstance(error, RedraftError) and error.usage is not None:
         data["usage"] = to_json(error.usage)
-    if isinstance(error, ModelError):
-        data |= {name: getattr(error, name) for name in _MODEL_ERROR_FIELDS}
     if isinstance(error, WorkflowError):
-        place = {"file": error.file, "line": error.line, "node": error.node, "key": error.key}
-        data |= {"retryable": error.retryable, "place": place}
-    if isinstance(error, UnfinishedError):
-        data |= {"reason": to_json(error.reason), "conversation": to_json(error.conversation)}
-        data["partial"] = to_record(error.partial)
-    if isinstance(error, SandboxError):
-        data["line"] = error.line
-    if isinstance(error, RejectedOutputError):
-        data |= {"output": to_record(error.output), "why": error.why}
-    if isinstance(error, ReflectionFailedError):
-        data["history"] = to_record(error.history)
-    return data
-
-
-_ANY = cast("type[Any]", Any)
-_MODEL_ERROR_FIELDS = ("status", "retryable", "retry_after", "over_quota", "unusable_reply")
+        data["place"] = {name: getattr(error, name) for name in ("file", "line", "node", "key")}
+    return data | {name: encode(getattr(error, name)) for name, (encode, _) in _attributes_of(error).items()}
 
 
 def failure_from_json(data: dict[str, Any]) -> Exception:
@@ -735,35 +692,55 @@ def failure_from_json(data: dict[str, Any]) -> Exception:
     Exceptions of Python and of Redraft have the same class again. Any other gets a class of the same name,
     derived from its nearest base class of Python or Redraft.
     """
-    message, base = data["message"], _failure_class(data.get("base", data["type"]))
-    kind: Any = _renamed(base, data["type"])
-    if base is ModelError:
-        failure: Any = kind(message, **{name: data[name] for name in _MODEL_ERROR_FIELDS if name in data})
-    elif base is WorkflowError:
-        failure = kind(message, retryable=data.get("retryable", False), **data.get("place", {}))
-    elif base is UnfinishedError:
-        reason, conversation = data["reason"], data["conversation"]
-        failure = kind(
-            message,
-            conversation=None if conversation is None else from_json(Conversation, conversation),
-            reason=None if reason is None else ConvergenceReason(reason),
-        )
-        failure.partial = from_record(_ANY, data.get("partial"))
-    elif base is RejectedOutputError:
-        output = from_record(_ANY, data.get("output"))
-        failure = kind(message, output=output, why=data.get("why", ""))
-    elif base is ReflectionFailedError:
-        history: Any = data.get("history")
-        of_run = isinstance(history, dict)  # and a list of attempts if it is from a workflow's loop
-        history_kind = cast("type[Any]", ReflectionHistory) if of_run else _ANY
-        failure = kind(message, from_record(history_kind, cast("object", history)))
-    else:
-        failure = _exception(base, data["type"], message)
-    if isinstance(failure, SandboxError):
-        failure.line = data.get("line")
-    if isinstance(failure, RedraftError) and data.get("usage") is not None:
+    failure: Any = _exception(_failure_class(data.get("base", data["type"])), data["type"], data["message"])
+    for name, value in data.get("place", {}).items():
+        setattr(failure, name, value)
+    for name, (_, decode) in _attributes_of(failure).items():
+        if name in data:
+            setattr(failure, name, decode(data[name]))
+    if data.get("usage") is not None:
         failure.usage = from_json(TokenUsage, data["usage"])
     return failure
+
+
+_Attribute: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any], Any]]"
+
+
+def _attributes_of(error: Exception) -> dict[str, _Attribute]:
+    """The attributes of an exception that are recorded, with the functions that encode and decode them."""
+    return {
+        name: attribute
+        for kind, attributes in _ATTRIBUTES.items()
+        if isinstance(error, kind)
+        for name, attribute in attributes.items()
+    }
+
+
+def _optional(kind: type[Any]) -> Callable[[Any], Any]:
+    return lambda data: None if data is None else from_json(kind, data)
+
+
+def _history(data: Any) -> Any:
+    """The history of a run, or the list of attempts of a workflow's loop."""
+    return from_record(cast("type[Any]", ReflectionHistory if data.__class__ is dict else Any), data)
+
+
+_AS_IT_IS: _Attribute = (_unchanged, _unchanged)
+_OF_ANY_CLASS: _Attribute = (to_record, partial(from_record, cast("type[Any]", Any)))
+_ATTRIBUTES: dict[type[Exception], dict[str, _Attribute]] = {
+    ModelError: dict.fromkeys(
+        ("status", "retryable", "retry_after", "over_quota", "unusable_reply"), _AS_IT_IS
+    ),
+    WorkflowError: {"retryable": _AS_IT_IS},
+    UnfinishedError: {
+        "reason": (to_json, _optional(ConvergenceReason)),
+        "conversation": (to_json, _optional(Conversation)),
+        "partial": _OF_ANY_CLASS,
+    },
+    SandboxError: {"line": _AS_IT_IS},
+    RejectedOutputError: {"output": _OF_ANY_CLASS, "why": _AS_IT_IS},
+    ReflectionFailedError: {"history": (to_record, _history)},
+}
 
 
 def _failure_class(name: str) -> type[Exception]:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, Type
 
 from redraft import _telemetry
 from redraft._clock import uptime
-from redraft._codec import failure_from_json, failure_to_json, from_record, to_record
-from redraft._codec import recorded as recorded_value
+from redraft._codec import failure_from_json, failure_to_json, from_record, to_record, unrestorable_in
 from redraft._hints import keyword_hints
 from redraft._steps import OBSERVE, direct, step_context, step_scope
 from redraft._validation import named_error, repr_of
@@ -424,8 +423,8 @@ class Journalled:
         data["elapsed"] = self._working_time()
         data["at"] = datetime.now(UTC).isoformat()
         if failure is None:
-            data["result"], lost = recorded_value(value)
-            for part in lost:
+            data["result"] = to_record(value)
+            for part in unrestorable_in(data["result"]):
                 what = f"the result of step {place} ({data['name']}) can't be restored: {part}"
                 logger.warning("The run %s can't be resumed if it is interrupted: %s.", self.run_id, what)
                 if in_loop:
