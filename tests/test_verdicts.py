@@ -384,7 +384,9 @@ def test_odd_fields_of_a_draft_are_repaired(fields, expected):
     ],
 )
 def test_a_field_of_a_draft_that_cannot_be_used_is_named(name, value):
-    with pytest.raises(OutputError, match=rf"{name} of the draft of generate is|of the evaluation is"):
+    is_inside = isinstance(value, Choice | Conversation | ReflectionEvaluation)
+    owner = f"of the {name if is_inside else 'draft of generate'}"
+    with pytest.raises(OutputError, match=rf"^\w+ {owner} is .*; expected a"):
         draft_of(Draft("x", **{name: value}))
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass, replace
+from functools import partial
 from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+D = TypeVar("D", ReflectionEvaluation, Draft[Any], Choice, Conversation)
 
 DEFAULT_THRESHOLD = 0.8
 VERDICTS = (
@@ -72,8 +74,9 @@ def _checked_draft(value: Any, source: str) -> Draft:
         raise OutputError(
             f"{source} returned {got!r}; expected a string, a JSON value, a pydantic model or a data class."
         )
-    if is_draft := draft is value:
-        draft = replace(draft, **_normalised(draft, _DRAFT_FIELDS, f"the draft of {source}"))
+    is_draft = draft is value
+    if is_draft:
+        draft = _normalised(draft, f"the draft of {source}")
     try:  # the run copies it at each step
         if is_draft:
             snapshot(draft)
@@ -136,23 +139,24 @@ def normalised_evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluat
     None becomes the default, a single string a list, and strings become issues. Raises `OutputError`, which
     names the field, for any other invalid value.
     """
-    fields = _normalised(evaluation, _EVALUATION_FIELDS, "the evaluation")
-    copy = replace(evaluation, **fields)
+    copy = _normalised(evaluation, "the evaluation")
     if copy.satisfactory and copy.unjudged:  # an unknown never wins
         return replace(copy, satisfactory=False, unmet=())
     return copy
 
 
-def _normalised(value: Any, readers: Mapping[str, Callable[[Any], Any]], owner: str) -> dict[str, Any]:
-    """Normalise the fields of a data class with `readers`."""
+def _normalised(value: D, owner: str) -> D:
+    """Copy a data class with the fields that its readers return; None becomes the default."""
+    blank, readers = next(known for kind, known in _FIELDS.items() if isinstance(value, kind))
     fields: dict[str, Any] = {}
     for name, read in readers.items():
         raw = getattr(value, name)
+        plain = getattr(blank, name) if raw is None else plain_scalar(raw)
         try:
-            fields[name] = read(plain_scalar(raw))
+            fields[name] = None if plain is None else read(plain)
         except (TypeError, ValueError) as error:
             raise OutputError(f"{name} of {owner} is {short_repr(raw)}; expected {error}") from None
-    return fields
+    return replace(value, **fields)
 
 
 # Readers of single fields: each returns the value to store, or raises an error with the expected value.
@@ -165,38 +169,33 @@ def _share(value: Any) -> float:
     return share
 
 
-def _share_or_all(value: Any) -> float:
-    return 1.0 if value is None else _share(value)
-
-
-def _optional_share(value: Any) -> float | None:
-    return None if value is None else _share(value)
-
-
 def _not_negative(value: Any) -> float:
-    if value is None:
-        return 0.0
     if not is_number(value) or value < 0:
         raise ValueError("a number of at least 0")
     return float(value)
 
 
-def _flag(value: Any) -> bool | None:
+def _flag(value: Any) -> bool:
     if isinstance(value, str):
         value = _BOOLS.get(value.strip().lower(), value)
-    if value is not None and not isinstance(value, bool):
-        raise ValueError("True or False")
+    if not isinstance(value, bool):
+        raise TypeError("True or False")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text")
     return value
 
 
 def _scores(value: Any) -> dict[str, float | None]:
-    if value is None:
-        return {}
     scores: dict[str, float | None] = {}
     for name, score in _pairs(value, "a mapping of names to numbers in 0..1, or to None"):
         number = plain_scalar(score)
         try:
-            scores[name] = float(number) if isinstance(number, bool) else _optional_share(number)
+            is_bool = isinstance(number, bool)
+            scores[name] = None if number is None else float(number) if is_bool else _share(number)
         except ValueError as error:
             raise ValueError(f"{error} or None for {name!r}, got {short_repr(score)}") from None
     return scores
@@ -212,12 +211,19 @@ def _pairs(value: Any, expected: str) -> Iterable[tuple[str, Any]]:
 
 
 def _samples(value: Any) -> tuple[dict[str, float], ...]:
-    if value is None:
-        return ()
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise TypeError("a list of mappings of names to scores")
     samples = [_scores(sample) for sample in cast("Iterable[Any]", value)]
     return tuple({name: score for name, score in sample.items() if score is not None} for sample in samples)
+
+
+def _shown(value: Any) -> dict[str, Any] | None:
+    """Names of criteria with their `QualityCriterion.shown`."""
+    expected = "a mapping of names to True, False or 'description', or None"
+    pairs = dict(_pairs(value, expected))
+    if not all(isinstance(shown, bool) or shown == "description" for shown in pairs.values()):
+        raise ValueError(expected)
+    return pairs or None
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -297,8 +303,6 @@ def usage_of(value: Any) -> TokenUsage:
 
     Raises `TypeError` or `ValueError` with the expected value.
     """
-    if value is None:
-        return NOTHING_USED
     if not isinstance(value, TokenUsage):
         raise TypeError("a TokenUsage")
     if value is NOTHING_USED or value is NOT_REPORTED:
@@ -315,121 +319,90 @@ def usage_of(value: Any) -> TokenUsage:
     return replace(usage, requests=1) if usage.total_tokens and not has_calls else usage
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise TypeError("a text")
+def advice_of(value: Any) -> tuple[Advice, ...]:
+    """Advice as an advisor returned it; raises `TypeError` that says what was expected."""
+    return _items_of(Advice, value)
+
+
+def _items_of(kind: type[T], value: Any) -> tuple[T, ...]:
+    items = cast("list[Any]", value)
+    if not isinstance(value, list | tuple) or not all(isinstance(item, kind) for item in items):
+        raise TypeError(f"a list of {kind.__name__}, got {short_repr(value)}")
+    return tuple(items)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError("a list")
+    return list(cast("Iterable[Any]", value))
+
+
+def _instance_of(kind: type[T], value: Any) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"a {kind.__name__} or None")
     return value
 
 
-def advice_of(value: Any) -> tuple[Advice, ...]:
-    """Advice as an advisor returned it; raises `TypeError` that says what was expected."""
-    advice = _tuple_of(Advice, value)
-    if advice is None:
-        raise TypeError(f"a list of Advice, got {short_repr(value)}")
-    return advice
-
-
-def _tuple_of(kind: type[T], value: Any) -> tuple[T, ...] | None:
-    """The items of a list or tuple; None if it is neither, or an item is of another kind."""
-    if not isinstance(value, list | tuple):
-        return None
-    items = cast("list[Any]", value)
-    return tuple(items) if all(isinstance(item, kind) for item in items) else None
-
-
-def _shown(value: Any) -> dict[str, Any] | None:
-    """Names of criteria with their `QualityCriterion.shown`."""
-    expected = "a mapping of names to True, False or 'description', or None"
-    if value is None:
-        return None
-    pairs = dict(_pairs(value, expected))
-    if not all(isinstance(shown, bool) or shown == "description" for shown in pairs.values()):
-        raise ValueError(expected)
-    return pairs or None
-
-
-def _instance_of(kind: type[Any]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"a {kind.__name__} or None")
-        return value
-
-    return read
-
-
-def _choice(value: Any) -> Choice | None:
-    choice = _instance_of(Choice)(value)
-    if choice is None:
-        return None
-    expected = "a Choice whose {} is {}"
-    if not isinstance(choice.detail, str):
-        raise TypeError(expected.format("detail", "a text"))
-    numbers: Any = choice.numbers or {}
-    usage: Any = choice.usage or {}
-    if not isinstance(numbers, Mapping):
-        raise TypeError(expected.format("numbers", "a mapping"))
-    rejected = _tuple_of(ReflectionVersion, choice.rejected or ())
-    if rejected is None:
-        raise TypeError(expected.format("rejected", "a list of versions"))
-    by_role = {
-        role: usage_of(used) for role, used in _pairs(usage, expected.format("usage", "a mapping of roles"))
-    }
-    return replace(choice, numbers=numbers, rejected=rejected, usage=by_role)
-
-
-def _conversation(value: Any) -> Conversation | None:
-    conversation = _instance_of(Conversation)(value)
-    if conversation is None:
-        return None
-    messages: Any = conversation.messages or []
-    if not isinstance(messages, list | tuple):
-        raise TypeError("a Conversation whose messages are a list")
-    reflections = _tuple_of(Reflection, conversation.reflections or ())
-    if reflections is None:
-        raise TypeError("a Conversation whose reflections are a list of Reflection")
-    return replace(conversation, messages=list(cast("list[Any]", messages)), reflections=reflections)
-
-
-def _own_evaluation(value: Any) -> ReflectionEvaluation | None:
-    evaluation = _instance_of(ReflectionEvaluation)(value)
-    return None if evaluation is None else normalised_evaluation(evaluation)
-
-
-_EVALUATION_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "overall_score": _optional_share,
-    "criteria_scores": _scores,
-    "satisfactory": lambda value: bool(_flag(value)),
-    "issues": _issues,
-    "suggestions": _texts,
-    "confidence": _share_or_all,
-    "spread": _not_negative,
-    "samples": _samples,
-    "agreement": _share_or_all,
-    "repeats_itself": lambda value: bool(_flag(value)),
-    "preferred": _optional_share,
-    "gates_passed": _flag,
-    "failed_gates": _texts,
-    "usage": usage_of,
-    "memo": copy_of,
-    "generated": _texts,
-    "meets_given": lambda value: _flag(value) is not False,
-    "shown": _shown,
-    "opinions": _texts,
-    "unmet": lambda value: None if value is None else _texts(value),
+_FIELDS: dict[type[Any], tuple[Any, dict[str, Callable[[Any], Any]]]] = {
+    ReflectionEvaluation: (
+        ReflectionEvaluation(None),
+        {
+            "overall_score": _share,
+            "criteria_scores": _scores,
+            "satisfactory": _flag,
+            "issues": _issues,
+            "suggestions": _texts,
+            "confidence": _share,
+            "spread": _not_negative,
+            "samples": _samples,
+            "agreement": _share,
+            "repeats_itself": _flag,
+            "preferred": _share,
+            "gates_passed": _flag,
+            "failed_gates": _texts,
+            "usage": usage_of,
+            "memo": copy_of,
+            "generated": _texts,
+            "meets_given": _flag,
+            "shown": _shown,
+            "opinions": _texts,
+            "unmet": _texts,
+        },
+    ),
+    Draft: (
+        Draft(""),
+        {
+            "usage": usage_of,
+            "improvements": _texts,
+            "strategy": lambda value: _text(value) or "draft",
+            "notes": _texts,
+            "conversation": lambda value: _normalised(_instance_of(Conversation, value), "the conversation"),
+            "evaluation": lambda value: normalised_evaluation(_instance_of(ReflectionEvaluation, value)),
+            "choice": lambda value: _normalised(_instance_of(Choice, value), "the choice"),
+            "model": _text,
+            "advice": advice_of,
+        },
+    ),
+    Choice: (
+        Choice(""),
+        {
+            "detail": _text,
+            "numbers": lambda value: dict(_pairs(value, "a mapping of names")),
+            "rejected": partial(_items_of, ReflectionVersion),
+            "usage": lambda value: {
+                role: usage_of(used) for role, used in _pairs(value, "a mapping of roles")
+            },
+        },
+    ),
+    Conversation: (
+        Conversation(),
+        {
+            "messages": _list,
+            "reflections": partial(_items_of, Reflection),
+        },
+    ),
 }
-_DRAFT_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "usage": lambda value: NOT_REPORTED if value is None else usage_of(value),
-    "improvements": _texts,
-    "strategy": lambda value: _text(value) or "draft",
-    "notes": _texts,
-    "conversation": _conversation,
-    "evaluation": _own_evaluation,
-    "choice": _choice,
-    "model": _text,
-    "advice": lambda value: () if value is None else advice_of(value),
-}
+"""The classes that user code makes: an instance with defaults, and the readers of their fields."""
 
 
 def _evaluation_of_mapping(
