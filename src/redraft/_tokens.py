@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -13,7 +14,7 @@ from redraft.events import TokenEvent
 from redraft.types import NOTHING_USED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable
 
     from redraft.protocols import ModelRole, TextListener
     from redraft.types import Draft, TokenUsage
@@ -33,6 +34,7 @@ class UsageTally(Protocol):
     def add(self, role: ModelRole, usage: TokenUsage) -> None: ...
 
 
+@dataclass
 class VersionText:
     """The text of one version, as its model calls write it.
 
@@ -40,28 +42,19 @@ class VersionText:
     an unusable reply.
     """
 
-    def __init__(
-        self,
-        emit: Callable[[TokenEvent], None],
-        run_id: str,
-        version: int,
-        role: Literal["draft", "revision"],
-        attempts: Iterator[int],
-        tally: UsageTally,
-    ) -> None:
-        self.has_text = False
-        self.tally = tally
-        self.streams = True
-        """Whether models are asked to stream. False once a stream broke off, since it may do so again."""
-        self._emit = emit
-        self._run_id = run_id
-        self._version = version
-        self._role: Literal["draft", "revision"] = role
-        self._attempts = attempts
+    emit: Callable[[TokenEvent], None]
+    run_id: str
+    version: int
+    role: Literal["draft", "revision"]
+    attempts: Iterator[int]
+    tally: UsageTally
+    has_text: bool = field(default=False, init=False)
+    streams: bool = field(default=True, init=False)
+    """Whether models are asked to stream. False once a stream broke off, since it may do so again."""
 
     def candidate(self) -> VersionText:
         """The text of one of several drafts for this version, which are written in parallel."""
-        return VersionText(self._emit, self._run_id, self._version, self._role, self._attempts, self.tally)
+        return replace(self)
 
     def tell(self, draft: Draft[Any]) -> None:
         """Emit a draft in one piece, unless a model call has emitted it."""
@@ -70,7 +63,7 @@ class VersionText:
 
     def begin(self) -> ReplyText:
         """Begin the text of another call."""
-        return ReplyText(self, next(self._attempts))
+        return ReplyText(self, next(self.attempts))
 
     def of_call(self, role: ModelRole) -> ReplyText | None:
         """Begin the text of a call, if calls of this role write the version."""
@@ -79,7 +72,7 @@ class VersionText:
     def send(self, attempt: int, text: str) -> None:
         """Emit the next piece of an attempt."""
         self.has_text = True
-        self._emit(TokenEvent(self._run_id, text, self._version, self._role, attempt))
+        self.emit(TokenEvent(self.run_id, text, self.version, self.role, attempt))
 
 
 class ReplyText:

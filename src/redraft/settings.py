@@ -19,7 +19,7 @@ ANY_ADDRESSES, PUBLIC_ADDRESSES = "any", "public"
 """The values of the setting `http_addresses`."""
 
 
-def _setting(variable: str, description: str, default: str | None = None, *, is_secret: bool = False) -> Any:
+def _setting(variable: str, description: str, default: Any = None, *, is_secret: bool = False) -> Any:
     return field(
         default=default, repr=not is_secret, metadata={"variable": variable, "description": description}
     )
@@ -77,13 +77,11 @@ class Settings:
         "The name that separates this project's runs from others in the same database or home. Defaults to "
         "the project folder on this machine: set it if there are several machines or containers.",
     )
-    redact_allow: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "variable": "REDRAFT_REDACT_ALLOW",
-            "description": "Terms that are never withheld as personal data or internal names, such as "
-            '`["Acme Corp", "Ada"]`; in the variable, separated by commas.',
-        },
+    redact_allow: tuple[str, ...] = _setting(
+        "REDRAFT_REDACT_ALLOW",
+        "Terms that are never withheld as personal data or internal names, such as "
+        '`["Acme Corp", "Ada"]`; in the variable, separated by commas.',
+        (),
     )
     models: dict[str, str] = field(
         default_factory=dict[str, str],
