@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from math import hypot
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, SupportsIndex, TypeAlias, cast
 
 from redraft._hints import attribute_hints, keyword_hints
 from redraft._validation import (
@@ -372,12 +372,16 @@ class Issue(str):
     its message, and another issue with the same message and place.
     """
 
-    __slots__ = ("_criterion", "_line", "_number", "_path")
+    __slots__ = ("criterion", "line", "number", "path")
 
-    _criterion: str | None
-    _path: str | None
-    _line: int | None
-    _number: int | None
+    criterion: str | None
+    """The name of the criterion that is not met."""
+    path: str | None
+    """The JSON pointer to the wrong value in a structured output."""
+    line: int | None
+    """The 1-based number of the wrong line of a text."""
+    number: int | None
+    """Identifies an issue of a judge, or of generated tests, across the versions of a run; else None."""
 
     def __new__(
         cls,
@@ -388,45 +392,26 @@ class Issue(str):
         number: int | None = None,
     ) -> Self:
         """Create an issue from its message and, where known, its place and its number."""
-        issue = super().__new__(cls, message)
-        issue._criterion = criterion
-        issue._path = path
-        issue._line = line
-        issue._number = number
+        issue, put = super().__new__(cls, message), object.__setattr__
+        put(issue, "criterion", criterion)
+        put(issue, "path", path)
+        put(issue, "line", line)
+        put(issue, "number", number)
         return issue
+
+    def __setattr__(self, name: str, value: object) -> Never:
+        raise AttributeError(f"an issue can't be changed, so {name!r} can't be set")
 
     @property
     def message(self) -> str:
         """What is wrong, as a plain string."""
         return str(self)
 
-    @property
-    def criterion(self) -> str | None:
-        """The name of the criterion that is not met."""
-        return self._criterion
-
-    @property
-    def path(self) -> str | None:
-        """The JSON pointer to the wrong value in a structured output."""
-        return self._path
-
-    @property
-    def line(self) -> int | None:
-        """The 1-based number of the wrong line of a text."""
-        return self._line
-
-    @property
-    def number(self) -> int | None:
-        """Identifies an issue of a judge, or of generated tests, across the versions of a run; else None."""
-        return self._number
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Issue):
             return str.__eq__(self, other) if isinstance(other, str) else NotImplemented
-        return str.__eq__(self, other) and (self._criterion, self._path, self._line) == (
-            other._criterion,
-            other._path,
-            other._line,
+        return str.__eq__(self, other) and (
+            (self.criterion, self.path, self.line) == (other.criterion, other.path, other.line)
         )
 
     def __ne__(self, other: object) -> bool:
@@ -435,7 +420,7 @@ class Issue(str):
     __hash__ = str.__hash__
 
     def __reduce__(self) -> tuple[type[Issue], tuple[str, str | None, str | None, int | None, int | None]]:
-        return Issue, (str(self), self._criterion, self._path, self._line, self._number)
+        return Issue, (str(self), self.criterion, self.path, self.line, self.number)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
