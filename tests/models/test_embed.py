@@ -139,10 +139,6 @@ def test_function_embedder(function, name):
     assert run_sync(embedder(("abc", ""))) == [pytest.approx([3 / 10**0.5, 1 / 10**0.5]), [0.0, 1.0]]
 
 
-def test_function_embedder_with_a_name():
-    assert FunctionEmbedder(lengths, "lengths-2").name == "lengths-2"
-
-
 def test_no_texts_no_call():
     assert run_sync(FunctionEmbedder(lambda _: 1 / 0)([])) == []
 
@@ -235,15 +231,11 @@ def test_one_client_per_event_loop(server):
     assert asyncio.run(embedder(["c"])) == [[1.0]]
 
 
-@pytest.mark.parametrize(
-    ("status", "retryable"),
-    [(400, False), (401, False)],
-)
-def test_provider_failure_is_a_model_error(server, status, retryable):
-    server.answers = [(status, {}, {"error": {"message": "no", "type": "x", "code": None, "param": None}})]
+def test_provider_failure_is_a_model_error(server):
+    server.answers = [(401, {}, {"error": {"message": "no", "type": "x", "code": None, "param": None}})]
     with pytest.raises(ModelError, match=f"{SMALL} failed") as caught:
         run_sync(ProviderEmbedder(SMALL)(["a"]))
-    assert (caught.value.status, caught.value.retryable) == (status, retryable)
+    assert (caught.value.status, caught.value.retryable) == (401, False)
 
 
 def test_provider_returns_unusable_rows(server):
@@ -455,136 +447,34 @@ def pieces():
     return WordPiece(vocabulary())
 
 
-# The ids are those of the tokenizer published with the model (tokenizers 0.23).
+# The ids are those of the tokenizer published with the model (tokenizers 0.23), without the markers.
 REFERENCE = [
-    ("", [101, 102]),
-    ("Hello, World!", [101, 7592, 1010, 2088, 999, 102]),
-    ("unaffable", [101, 14477, 20961, 3468, 102]),
+    ("", ""),
+    ("Hello, World!", "7592 1010 2088 999"),
+    ("unaffable", "14477 20961 3468"),
     (
         "ImportError: cannot import name 'foo_bar' from /usr/lib",
-        [
-            101,
-            12324,
-            2121,
-            29165,
-            1024,
-            3685,
-            12324,
-            2171,
-            1005,
-            29379,
-            1035,
-            3347,
-            1005,
-            2013,
-            1013,
-            2149,
-            2099,
-            1013,
-            5622,
-            2497,
-            102,
-        ],
+        "12324 2121 29165 1024 3685 12324 2171 1005 29379 1035 3347 1005 2013 1013 2149 2099 1013 5622 2497",
     ),
-    ("Ça déjà vu — naïve", [101, 6187, 2139, 3900, 24728, 1517, 15743, 102]),
+    ("Ça déjà vu — naïve", "6187 2139 3900 24728 1517 15743"),
     (
         "error 0x80070005 in v2.1.3-rc1",
-        [
-            101,
-            7561,
-            1014,
-            2595,
-            17914,
-            2692,
-            19841,
-            8889,
-            2629,
-            1999,
-            1058,
-            2475,
-            1012,
-            1015,
-            1012,
-            1017,
-            1011,
-            22110,
-            2487,
-            102,
-        ],
+        "7561 1014 2595 17914 2692 19841 8889 2629 1999 1058 2475 1012 1015 1012 1017 1011 22110 2487",
     ),
-    ("東京 tower", [101, 1879, 1755, 3578, 102]),
-    ("한국어", [101, 1469, 30006, 30021, 29991, 30014, 30020, 29999, 30008, 102]),
-    ("🙂 ok", [101, 100, 7929, 102]),
-    ("x" * 101, [101, 100, 102]),
-    (
-        "x" * 100,
-        [
-            101,
-            22038,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            20348,
-            102,
-        ],
-    ),
-    ("don\u200bt\x07 stop", [101, 2123, 2102, 2644, 102]),
-    (
-        "$5 + 10% <tag> ~ ^ `code`",
-        [101, 1002, 1019, 1009, 2184, 1003, 1026, 6415, 1028, 1066, 1034, 1036, 3642, 1036, 102],
-    ),
-    ("Привет", [101, 1194, 16856, 10325, 25529, 15290, 22919, 102]),
+    ("東京 tower", "1879 1755 3578"),
+    ("한국어", "1469 30006 30021 29991 30014 30020 29999 30008"),
+    ("🙂 ok", "100 7929"),
+    ("x" * 101, "100"),
+    ("x" * 100, "22038" + " 20348" * 49),
+    ("don\u200bt\x07 stop", "2123 2102 2644"),
+    ("$5 + 10% <tag> ~ ^ `code`", "1002 1019 1009 2184 1003 1026 6415 1028 1066 1034 1036 3642 1036"),
+    ("Привет", "1194 16856 10325 25529 15290 22919"),
 ]
 
 
 @pytest.mark.parametrize(("text", "ids"), REFERENCE)
 def test_wordpiece_matches_the_published_tokenizer(pieces, text, ids):
-    assert pieces(text, 256) == ids
+    assert pieces(text, 256) == [101, *map(int, ids.split()), 102]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ def document(result):
     return data
 
 
-MODULES = "loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo.cli"
 NAMED = [
     f"redraft.{place}.model_of"
     for place in ("loop.agent", "loop.pattern", "loop.verbs", "loop.cli", "demo.cli")

@@ -364,7 +364,6 @@ class Cycle(Feature):
         ]
 
 
-ORDERS_ONE = {"action": "order", "params": {"packs": 1}}
 ORDER = {
     "type": "function",
     "name": "order",
