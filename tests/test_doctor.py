@@ -4,13 +4,21 @@ from pathlib import Path
 import pytest
 
 from redraft import ModelError
+from redraft.doctor import JAILED
 from redraft.models.names import KnownModel
 from support.commands import document, redraft, script
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
+@pytest.fixture(autouse=True)
+def _no_jail(monkeypatch):
+    """Try the jail only in the tests about it: that takes two processes."""
+    monkeypatch.setattr("redraft.doctor.JAILED", {})
+
+
 def test_doctor_lists_extras_models_and_the_jail(monkeypatch):
+    monkeypatch.setattr("redraft.doctor.JAILED", JAILED)
     secret = "a" + "-secret-" + "value"
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -62,6 +70,7 @@ def test_a_missing_jail_is_explained(monkeypatch):
     async def refuse(_self, _command):
         raise SandboxError("This machine has no jail; it lacks Landlock.")
 
+    monkeypatch.setattr("redraft.doctor.JAILED", JAILED)
     monkeypatch.setattr("redraft.doctor.ProcessJail.__call__", refuse)
     text = redraft("doctor").stdout
     assert "no  Python source  This machine has no jail; it lacks Landlock." in text

@@ -135,7 +135,8 @@ def test_a_damaged_row_of_the_index_hides_no_other(three_runs, value, caplog):
         ("run_shares", "known_usd", "much"),
     ],
 )
-def test_commands_and_pages_with_a_damaged_row_of_the_index(three_runs, table, column, value):
+def test_commands_and_pages_with_a_damaged_row_of_the_index(three_runs, table, column, value, monkeypatch):
+    monkeypatch.setattr("redraft.doctor.JAILED", {})
     damage_index(three_runs, table, column, value)
     for command in (("runs",), ("runs", "--json"), ("show", "last"), ("why", "run-a")):
         assert redraft(*command).exit_code == 0, command

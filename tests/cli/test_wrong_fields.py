@@ -76,6 +76,7 @@ def filled(tmp_path_factory):
 def test_a_record_with_wrong_fields_is_a_named_error(filled, kind, monkeypatch):
     monkeypatch.chdir(filled)
     monkeypatch.setenv("REDRAFT_HOME", ".redraft")
+    monkeypatch.setattr("redraft.doctor.JAILED", {})
     with closing(sqlite3.connect(filled / ".redraft" / "redraft.db", isolation_level=None)) as connection:
         found = connection.execute(
             "SELECT space, key, data, schema_version FROM records WHERE kind = ? ORDER BY length(data) DESC",
