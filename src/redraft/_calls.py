@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from redraft._critique import render_feedback, render_retry
 from redraft._steps import call_gate, step_context, unexited, user_call
-from redraft._texts import copy_of, copy_of_evaluation, snapshot, without_addresses
+from redraft._texts import copy_of, snapshot, without_addresses
 from redraft._validation import named_error
 from redraft._verdicts import DEFAULT_THRESHOLD, VERDICTS, draft_of, evaluation_of
 from redraft.errors import ConfigError, OutputError
@@ -57,7 +57,7 @@ def reviser(fn: Callable[..., Any]) -> Reviser:
     call, _ = _caller(fn, "revise", 2)
 
     async def revise(output: Any, evaluation: ReflectionEvaluation, run: RunContext, /) -> Draft:
-        return draft_of(await call(run, copy_of(output), copy_of_evaluation(evaluation)), "revise")
+        return draft_of(await call(run, copy_of(output), snapshot(evaluation)), "revise")
 
     return partial(_within_budget, "revise", revise)
 

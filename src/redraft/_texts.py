@@ -7,9 +7,8 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import replace
 from datetime import UTC, datetime
-from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
 
@@ -201,85 +200,61 @@ def snapshot(value: Any) -> Any:
     Versions, evaluations, drafts, conversations and results are copied with everything mutable in them; other
     values are returned as they are.
     """
-    copy = _SNAPSHOTS.get(value.__class__)
-    return value if copy is None else copy(value)
+    kind = value.__class__
+    if kind is tuple:
+        return tuple([snapshot(item) for item in value])
+    if kind is ReflectionResult:
+        return _result(value)
+    mutable = _MUTABLE.get(kind)
+    return value if mutable is None else _replaced(value, mutable)
+
+
+def _replaced(value: T, copies: Mapping[str, Callable[[Any], Any]]) -> T:
+    """Do what `dataclasses.replace` does without checks and conversions, in a fifth of the time."""
+    new, put = object.__new__(type(value)), object.__setattr__
+    names: tuple[str, ...] = cast("Any", value).__slots__
+    for name in names:
+        part = getattr(value, name)
+        put(new, name, copies[name](part) if name in copies else part)
+    return new
 
 
 T = TypeVar("T")
-D = TypeVar("D", Draft[Any], ReflectionVersion[Any])
-
-
-def _replaced(value: T, **changes: Any) -> T:
-    """Do what `dataclasses.replace` does without checks and conversions, in a fifth of the time."""
-    copy, put = object.__new__(type(value)), object.__setattr__
-    names: tuple[str, ...] = cast("Any", value).__slots__
-    for name in names:
-        put(copy, name, getattr(value, name))
-    for name, changed in changes.items():
-        put(copy, name, changed)
-    return copy
-
-
-_fields_of_evaluation = attrgetter(*(field.name for field in fields(ReflectionEvaluation)))
-
-
-def copy_of_evaluation(evaluation: ReflectionEvaluation) -> ReflectionEvaluation:
-    """Copy an evaluation, as `snapshot` does."""
-    copy = ReflectionEvaluation(*_fields_of_evaluation(evaluation))
-    copy.criteria_scores, copy.memo = dict(evaluation.criteria_scores), copy_of(evaluation.memo)
-    return copy
-
-
-def _draft(draft: D) -> D:
-    return _replaced(
-        draft,
-        output=copy_of(draft.output),
-        evaluation=snapshot(draft.evaluation),
-        conversation=snapshot(draft.conversation),
-        memo=copy_of(draft.memo),
-        choice=snapshot(draft.choice),
-    )
-
-
-def _choice(choice: Choice) -> Choice:
-    rejected = tuple(map(_draft, choice.rejected))
-    return _replaced(
-        choice, numbers=copy_of(dict(choice.numbers)), rejected=rejected, usage=dict(choice.usage)
-    )
-
-
-def _conversation(conversation: Conversation) -> Conversation:
-    return _replaced(conversation, messages=copy_of(conversation.messages))
+_OF_DRAFT: dict[str, Callable[[Any], Any]] = {
+    "output": copy_of,
+    "evaluation": snapshot,
+    "conversation": snapshot,
+    "memo": copy_of,
+    "choice": snapshot,
+}
+_MUTABLE: dict[type[Any], dict[str, Callable[[Any], Any]]] = {
+    Draft: _OF_DRAFT,
+    ReflectionVersion: _OF_DRAFT,
+    ReflectionEvaluation: {"criteria_scores": dict, "memo": copy_of},
+    Choice: {"numbers": lambda numbers: copy_of(dict(numbers)), "rejected": snapshot, "usage": dict},
+    Conversation: {"messages": copy_of},
+}
+"""The fields of a class that may be changed, with the functions that copy them."""
 
 
 def _result(result: ReflectionResult) -> ReflectionResult:
+    """Copy a result, whose best version is one of the versions of its history."""
     history = result.history
-    copies = {id(version): _draft(version) for version in history.versions}
+    copies = {id(version): snapshot(version) for version in history.versions}
     best, final = (
-        copies.get(id(version)) or _draft(version)
+        copies.get(id(version)) or snapshot(version)
         for version in (history.best_version, history.final_version)
     )
-    versions = tuple(copies[id(version)] for version in history.versions)
-    return _replaced(
+    history = replace(history, versions=tuple(copies.values()), best_version=best, final_version=final)
+    return replace(
         result,
         best_output=best.output,
         final_output=final.output,
         final_evaluation=final.evaluation,
-        history=_replaced(history, versions=versions, best_version=best, final_version=final),
+        history=history,
         usage_by_role=dict(result.usage_by_role),
         diagnostics=dict(result.diagnostics),
     )
-
-
-_SNAPSHOTS: dict[type[Any], Callable[[Any], Any]] = {
-    ReflectionEvaluation: copy_of_evaluation,
-    ReflectionVersion: _draft,
-    Draft: _draft,
-    Choice: _choice,
-    Conversation: _conversation,
-    ReflectionResult: _result,
-    tuple: lambda items: tuple([snapshot(item) for item in items]),
-}
 
 
 BYTES_PER_TOKEN = 3.6  # the mean of o200k and the Qwen tokenizers on English prose and Python
