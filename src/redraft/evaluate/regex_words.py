@@ -50,6 +50,10 @@ class Phrase:
     is_negated: bool = False
     """Whether a matching text does not do it."""
 
+    def of(self, words: str) -> Phrase:
+        """The phrase with `words` after `rest`."""
+        return replace(self, rest=f"{self.rest}{words}")
+
     @property
     def affirmed(self) -> str:
         """The predicate of a sentence that requires the pattern."""
@@ -105,29 +109,26 @@ ANY_CASE = " in upper or lower case"
 def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phrase]:
     """Yield phrases for a pattern, best first."""
     verbs, pieces = reading.verbs, _with_forms(reading.pieces or ())
-    ignores_case = reading.ignores_case
     if len(pieces) == 1 and isinstance(pieces[0], _Form):
-        form = f"the form {pieces[0].text}"
-        yield Phrase("have", "has", form) if verbs == _WHOLE else verbs.phrase(f"text of {form}")
+        form = f"the form {pieces[0].in_words}"
+        yield Phrase("have", "has", form) if verbs == _WHOLE else verbs.of(f"text of {form}")
     if not reading.is_fixed and (kind := _kind_of(expression)):
-        yield Phrase("be", "is", kind) if verbs == _WHOLE else verbs.phrase(kind)
+        yield Phrase("be", "is", kind) if verbs == _WHOLE else verbs.of(kind)
     count = sum(len(piece.pieces) if isinstance(piece, _Optional) else 1 for piece in pieces)
     if not 0 < count <= MOST_PIECES or (reading.conditions and verbs != _WHOLE):
         return  # a lookahead is about the whole text
-    words = _in_order([piece.in_words(ignores_case=ignores_case) for piece in pieces])
-    words += reading.conditions
-    if ignores_case and any(isinstance(piece, _Fixed) and piece.has_letters for piece in pieces):
+    words = f"{_in_order([piece.in_words for piece in pieces])}{reading.conditions}"
+    if reading.ignores_case and any(isinstance(piece, _Fixed) and piece.has_letters for piece in pieces):
         words += ANY_CASE
     if reading.is_line:
-        yield Phrase("be", "is", f"one line that {verbs.third} {verbs.preposition}{words}")
+        yield Phrase("be", "is", f"one line that {verbs.of(words).affirmed}")
         return
     words += reading.place
     if verbs != _WHOLE:
         if len(pieces) == 1 and verbs in (_START, _END) and words.startswith(f"a {_OTHER_THAN}"):
             # Small models read "end with something other than X" and end the text with X.
-            rest = words.removeprefix(f"a {_OTHER_THAN}")
-            yield Phrase(verbs.base, verbs.third, f"{verbs.preposition}{rest}", is_negated=True)
-        yield verbs.phrase(words)
+            yield replace(verbs.of(words.removeprefix(f"a {_OTHER_THAN}")), is_negated=True)
+        yield verbs.of(words)
         return
     match pieces:
         case [_Fixed()]:
@@ -142,7 +143,6 @@ def _phrases(reading: _Reading, expression: Pattern, about: str) -> Iterator[Phr
                 yield Phrase("be", "is", "on one line")
         case [_Chars(noun, _, most)] if noun.startswith(_OTHER_THAN) and most == _UNLIMITED:
             rest = f"{noun.removeprefix(_OTHER_THAN)}{reading.conditions}"
-            rest = _in_either_case(rest) if ignores_case else rest
             yield Phrase("contain", "contains", rest, is_negated=True)
         case [_Chars(_, least, most)]:
             code = next((code for key, code in _CODES.items() if key in about.casefold()), "")
@@ -181,26 +181,11 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Verbs:
-    """The verbs for the position of a pattern: a text `begins`, or does not `begin`, `with` it."""
-
-    base: str
-    third: str
-    preposition: str = ""
-
-    def phrase(self, words: str) -> Phrase:
-        return Phrase(self.base, self.third, f"{self.preposition}{words}")
-
-    def of_a_line(self) -> _Verbs:
-        """The verbs for a text with the pattern at this position of a line."""
-        return _Verbs(f"have a line that {self.third}", f"has a line that {self.third}", self.preposition)
-
-
-_WHOLE = _Verbs("consist", "consists", "of ")
-_START = _Verbs("begin", "begins", "with ")
-_END = _Verbs("end", "ends", "with ")
-_ANYWHERE = _Verbs("contain", "contains")
+_WHOLE = Phrase("consist", "consists", "of ")
+_START = Phrase("begin", "begins", "with ")
+_END = Phrase("end", "ends", "with ")
+_ANYWHERE = Phrase("contain", "contains", "")
+"""The verbs for the position of a pattern; `of` adds its words."""
 
 
 # Pieces.
@@ -217,7 +202,8 @@ class _Fixed:
     def has_letters(self) -> bool:
         return any(char.isalpha() for text in self.texts for char in text)
 
-    def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002 (mentioned once, at the end)
+    @property
+    def in_words(self) -> str:
         texts = [_SEPARATORS.get(text) or as_json(text) for text in self.texts]
         words = f"{'one of ' if len(texts) > 2 else ''}{listed(texts, 'or')}"  # noqa: PLR2004
         return _optional(words) if self.is_optional else words
@@ -231,8 +217,9 @@ class _Chars:
     least: int = 1
     most: int = 1
 
-    def in_words(self, *, ignores_case: bool) -> str:
-        noun = _in_either_case(self.noun) if ignores_case else self.noun
+    @property
+    def in_words(self) -> str:
+        noun = self.noun
         if (noun, self.least, self.most) == (_ANY, 0, _UNLIMITED):
             return "any text"
         if (self.least, self.most) == (1, 1):
@@ -252,18 +239,15 @@ class _Chars:
         return f"{_number(self.least)} {between} {_number(self.most)} {many}"
 
 
-def _in_either_case(noun: str) -> str:
-    return re.sub(r"\b(capital|small|lowercase|uppercase) (?=letter|hexadecimal)", "", noun)
-
-
 @dataclass(frozen=True, slots=True)
 class _Optional:
     """Pieces that are optional as a group."""
 
     pieces: tuple[_Piece, ...]
 
-    def in_words(self, *, ignores_case: bool) -> str:
-        words = [piece.in_words(ignores_case=ignores_case) for piece in self.pieces]
+    @property
+    def in_words(self) -> str:
+        words = [piece.in_words for piece in self.pieces]
         return f"optionally {_in_order(words).replace(' followed by ', ' and ')}"
 
 
@@ -271,10 +255,7 @@ class _Optional:
 class _Form:
     """A form in its usual letters, such as `YYYY-MM-DD`."""
 
-    text: str
-
-    def in_words(self, *, ignores_case: bool) -> str:  # noqa: ARG002
-        return self.text
+    in_words: str
 
 
 _Piece: TypeAlias = "_Fixed | _Chars | _Optional | _Form"
@@ -301,20 +282,8 @@ _SEPARATORS = {
     "\n\n": "an empty line",
 }
 NUMBERS = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+]  # fmt: skip
 _UNCOUNTED = ("white space",)
 
 
@@ -347,7 +316,7 @@ class _Reading:
 
     pieces: tuple[_Piece, ...] | None
     """None if the pattern can't be split into pieces."""
-    verbs: _Verbs = _ANYWHERE
+    verbs: Phrase = _ANYWHERE
     """The position of the pieces in the text."""
     conditions: str = ""
     """What else the text must contain, from lookaheads."""
@@ -374,7 +343,7 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     tree = tree[:-1] if ends else tree
     conditions: list[str] = []
     ignores_case = bool(flags & re.IGNORECASE)
-    while starts and tree and (condition := _condition(*tree[0], ignores_case=ignores_case)):
+    while starts and tree and (condition := _condition(*tree[0], ignores_case)):
         conditions, tree = [*conditions, condition], tree[1:]
     has_no_breaks = not flags & re.DOTALL and not conditions and not _crosses_lines(tree)
     is_whole, place = starts and ends, ""
@@ -387,7 +356,8 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     verbs = {(True, True): _WHOLE, (True, False): _START, (False, True): _END}.get((starts, ends), _ANYWHERE)
     is_line = False
     if is_of_lines and (starts or ends):
-        verbs, place = verbs.of_a_line(), ""
+        base, third = (f"{verb} a line that {verbs.third}" for verb in ("have", "has"))
+        verbs, place = Phrase(base, third, verbs.rest), ""
     elif flags & re.MULTILINE or not has_no_breaks:
         place = ""
     elif place:
@@ -397,7 +367,7 @@ def _reading(tree: Tree, flags: int) -> _Reading:
     texts = _expanded(tree)
     pieces = _pieces(tree) if texts is None else [_Fixed(tuple(texts))]
     also = f", among them {_in_order(conditions)}".replace(" followed by ", " and ") if conditions else ""
-    merged = None if pieces is None else tuple(_merged(pieces))
+    merged = None if pieces is None else tuple(_merged(pieces, ignores_case=ignores_case))
     return _Reading(merged, verbs, also, ignores_case, place, is_line)
 
 
@@ -433,12 +403,14 @@ def _repeats_any(tree: Tree) -> bool:
     )
 
 
-def _condition(op: Any, argument: Any, *, ignores_case: bool) -> str:
+def _condition(op: Any, argument: Any, ignores_case: bool) -> str:
     """The characters that a lookahead such as `(?=.*[A-Z])` at the beginning requires anywhere."""
     if str(op) != "ASSERT" or argument[0] != 1 or len(argument[1]) != 2 or not _is_free(argument[1][0]):  # noqa: PLR2004
         return ""
     pieces = _pieces(argument[1][1:])
-    return pieces[0].in_words(ignores_case=ignores_case) if pieces and isinstance(pieces[0], _Chars) else ""
+    if not pieces or not isinstance(pieces[0], _Chars):
+        return ""
+    return (_in_either_case(pieces[0]) if ignores_case else pieces[0]).in_words
 
 
 def _without_boundaries(tree: Tree) -> Tree:
@@ -528,7 +500,7 @@ def _is_optional(piece: _Piece) -> bool:
     return isinstance(piece, _Optional) or (isinstance(piece, _Fixed) and piece.is_optional)
 
 
-def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
+def _merged(pieces: Iterable[_Piece], *, ignores_case: bool = False) -> list[_Piece]:
     """Join adjacent fixed texts, and adjacent characters of the same class."""
     merged: list[_Piece] = []
     for piece in pieces:
@@ -547,7 +519,16 @@ def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
             merged[-1] = _Chars(piece.noun, last.least + piece.least, most)
             continue
         merged.append(piece)
-    return merged
+    return [*map(_in_either_case, merged)] if ignores_case else merged
+
+
+def _in_either_case(piece: _Piece) -> _Piece:
+    if isinstance(piece, _Optional):
+        return _Optional(tuple(map(_in_either_case, piece.pieces)))
+    if isinstance(piece, _Chars):
+        noun = re.sub(r"\b(capital|small|lowercase|uppercase) (?=letter|hexadecimal)", "", piece.noun)
+        return replace(piece, noun=noun)
+    return piece
 
 
 def _texts_of(op: str, argument: Any) -> list[str] | None:
@@ -586,27 +567,19 @@ def _expanded(tree: Iterable[tuple[Any, Any]]) -> list[str] | None:
 
 def _count_of_digits(tree: Iterable[tuple[Any, Any]]) -> int:
     """The number of digits in every matching text; 0 if it varies, or there are other characters."""
-    count = 0
+    counts: list[int] = []
     for op, argument in tree:
         match str(op):
-            case "LITERAL":
-                width = int(chr(argument) in "0123456789")
-            case "IN":
-                are_digits = (str(kind) == "LITERAL" and chr(code) in "0123456789" for kind, code in argument)
-                width = int(_noun("IN", argument).startswith(_DIGIT) or all(are_digits))
             case "SUBPATTERN":
-                width = _count_of_digits(argument[3])
+                counts.append(_count_of_digits(argument[3]))
             case "BRANCH":
-                widths = {_count_of_digits(option) for option in argument[1]}
-                width = widths.pop() if len(widths) == 1 else 0
-            case "MAX_REPEAT" if argument[0] == argument[1]:
-                width = argument[0] * _count_of_digits(argument[2])
-            case _:
-                width = 0
-        if not width:
-            return 0
-        count += width
-    return count if any(str(op) != "LITERAL" for op, _ in tree) else 0
+                each = {_count_of_digits(option) for option in argument[1]}
+                counts.append(each.pop() if len(each) == 1 else 0)
+            case name:
+                signs = "".join(map(_signs, _pieces_of(name, argument) or ()))
+                counts.append(len(signs) if signs.replace(_D, "0").isdecimal() else 0)
+    is_fixed = all(str(op) == "LITERAL" for op, _ in tree)
+    return 0 if is_fixed or 0 in counts else sum(counts)
 
 
 _CATEGORIES = {
@@ -694,95 +667,58 @@ def _part_of_range(first: str, last: str) -> str:
 
 # Dates and times.
 
-_D = "\ue000"
-"""Represents any digit."""
+_D, _OTHER, _FORM = "\ue000\ue001\ue002"
+"""Signs for any digit, for a piece other than digits or a fixed text, and before a form."""
 _YEAR = rf"(?P<year>{_D}{{4}}|(?:19|20)\d\d)"
-_DATES = (
+_FORMS = (
     (re.compile(rf"{_YEAR}(?P<sep>[-./]){_D}{_D}(?P=sep){_D}{_D}"), "{year}{sep}MM{sep}DD"),
     (re.compile(rf"{_D}{_D}(?P<sep>[.]){_D}{_D}(?P=sep){_YEAR}"), "DD{sep}MM{sep}{year}"),
     (re.compile(rf"{_YEAR}-W{_D}{_D}"), "{year}-Www"),
     (re.compile(rf"{_YEAR}-{_D}{_D}(?![{_D}\d-])"), "{year}-MM"),
+    (re.compile(rf"{_D}{_D}:{_D}{_D}:{_D}{_D}"), "HH:MM:SS"),
+    (re.compile(rf"{_D}{_D}:{_D}{_D}"), "HH:MM"),
 )
-_TIME = re.compile(rf"{_D}{_D}:{_D}{_D}(?P<seconds>:{_D}{_D})?")
+
+
+def _signs(piece: _Piece) -> str:
+    """A sign for each character of a piece of digits or of fixed text, else the sign for another piece."""
+    match piece:
+        case _Chars(noun, least, most) if noun.startswith(_DIGIT) and 0 < least == most <= MOST_DIGITS:
+            return _D * most
+        case _Fixed((text,), is_optional=False):
+            return text
+        case _Fixed(texts, is_optional=False) if (
+            all(map(str.isdecimal, texts)) and len({*map(len, texts)}) == 1
+        ):
+            return _D * len(texts[0])
+        case _:
+            return _OTHER
 
 
 def _with_forms(pieces: Sequence[_Piece]) -> Sequence[_Piece]:
-    """Replace dates and times among pieces by their forms."""
-    signs = ""
-    places: list[_Piece] = []  # the piece of each sign
-    for piece in pieces:
-        sign = _D * _width(piece) or _text(piece) or "\ue001"
-        signs += sign
-        places += [piece] * len(sign)
-    formed = signs
-    for pattern, form in _DATES:
-        formed = pattern.sub(lambda match, form=form: _dated(match, form), formed)
-    formed = _TIME.sub(lambda match: f"{_open('HH:MM')}{_open(':SS') if match['seconds'] else ''}", formed)
+    """Replace dates and times among pieces, with the fixed texts next to them, by their forms."""
+    places = [piece for piece in pieces for _ in _signs(piece)]  # the piece of each sign
+    signs = formed = "".join(map(_signs, pieces))
+    for pattern, form in _FORMS:
+        formed = pattern.sub(lambda match, form=form: f"{_FORM}{_dated(match, form)}", formed)
     if formed == signs:
         return pieces
-    return _from_signs(formed, places)
-
-
-def _width(piece: _Piece) -> int:
-    """The number of digits in every text of a piece; 0 if it varies, or for a single fixed text."""
-    if isinstance(piece, _Chars):
-        is_number = piece.noun.startswith(_DIGIT) and piece.least == piece.most <= MOST_DIGITS
-        return piece.most if is_number else 0
-    if not isinstance(piece, _Fixed) or piece.is_optional or len(piece.texts) == 1:
-        return 0
-    widths = {len(text) if text.isdecimal() else 0 for text in piece.texts}
-    return widths.pop() if len(widths) == 1 else 0
-
-
-_SHIFT = 0xE100
-
-
-def _open(text: str) -> str:
-    """Encode text of a form in characters that differ from fixed texts."""
-    return "".join(chr(_SHIFT + ord(char)) for char in text)
+    with_forms: list[_Piece] = []
+    at = 0
+    for part in re.findall(rf"{_D}+|{_OTHER}|[^{_D}{_OTHER}]+", formed):
+        text = part.replace(_FORM, "")
+        if part[0] in (_D, _OTHER):
+            with_forms += dict.fromkeys(places[at : at + len(text)])
+        else:
+            with_forms.append(_Fixed((text,)) if text == part else _Form(text))
+        at += len(text)
+    return with_forms
 
 
 def _dated(match: re.Match[str], form: str) -> str:
-    year = match["year"]
-    text = form.format(year="YYYY" if year[0] == _D else year, sep=match.groupdict().get("sep") or "")
-    return _open(text)
-
-
-def _from_signs(formed: str, places: Sequence[_Piece]) -> list[_Piece]:
-    """Decode a text of signs into pieces; adjacent forms and fixed texts become a single form."""
-    pieces: list[_Piece] = []
-    at = 0
-    for part in re.findall(rf"[{chr(_SHIFT)}-{chr(_SHIFT + 0xFF)}]+|{_D}+|\ue001|[^\ue000-\ue2ff]+", formed):
-        if part[0] == "\ue001":
-            pieces.append(places[at])
-        elif part[0] == _D:
-            pieces += dict.fromkeys(places[at : at + len(part)])
-        elif ord(part[0]) >= _SHIFT:
-            pieces.append(_Form("".join(chr(ord(char) - _SHIFT) for char in part)))
-        else:
-            pieces.append(_Fixed((part,)))
-        at += len(part)
-    return _joined_forms(pieces)
-
-
-def _joined_forms(pieces: Sequence[_Piece]) -> list[_Piece]:
-    joined: list[_Piece] = []
-    for piece in pieces:
-        last = joined[-1] if joined else None
-        texts = [_text(last), _text(piece)]
-        if None not in texts and (isinstance(last, _Form) or isinstance(piece, _Form)):
-            joined[-1] = _Form("".join(text or "" for text in texts))
-        else:
-            joined.append(piece)
-    return joined
-
-
-def _text(piece: _Piece | None) -> str | None:
-    if isinstance(piece, _Form):
-        return piece.text
-    if isinstance(piece, _Fixed) and len(piece.texts) == 1 and not piece.is_optional:
-        return piece.texts[0]
-    return None
+    groups = match.groupdict()
+    year = groups.get("year", "").replace(_D * 4, "YYYY")
+    return form.format(year=year, sep=groups.get("sep", ""))
 
 
 # Kinds of texts.
