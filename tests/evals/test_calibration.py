@@ -200,8 +200,8 @@ def test_fewer_than_twenty_labels_are_no_calibration():
     async def main():
         store = MemoryStore()
         await judged_runs(store, 30)
-        few = (await labelled(store, even, 19)).summary
-        enough = (await labelled(store, even, 1)).summary
+        few = await labelled(store, even, 19)
+        enough = await labelled(store, even, 1)
         return few, enough
 
     few, enough = run(main())

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from hashlib import sha256
@@ -19,7 +19,7 @@ from redraft._codec import from_json, from_record, to_record
 from redraft._texts import as_text, counted
 from redraft._validation import check_count, is_number
 from redraft.errors import ConfigError, RedraftError, over_budget
-from redraft.evals.evaluation import Group, digest
+from redraft.evals.evaluation import digest, run_together
 from redraft.evals.judging import SECOND, STABILITY, criteria_of_judge, judge_again
 from redraft.evaluate.judge import JudgeId, JudgeOptions
 from redraft.evaluate.panel import NEAR
@@ -283,57 +283,6 @@ def kappa_cell(agreement: Agreement) -> str:
     return str(agreement).removeprefix("kappa ").replace("95 %: ", "")
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeSummary:
-    """Summary of a judge for a list."""
-
-    key: str
-    model: str
-    rubric: str
-    criteria: tuple[str, ...]
-    judgements: int
-    """How many judgements are stored."""
-    left: int
-    """Judgements that are still to be labelled."""
-    labels: int
-    """Labels that say yes or no; skipped judgements don't count."""
-    agreement: Agreement
-    is_of_workflow: bool = False
-    """Whether it judged in a workflow, so that it can't judge again."""
-
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether there are enough labels to measure its agreement."""
-        return self.labels >= FEWEST_LABELS and self.agreement.kappa is not None
-
-    def sentence(self) -> str:
-        """The agreement in words, or how many labels are missing."""
-        agreement = self.agreement
-        if self.labels < FEWEST_LABELS:
-            return f"{self.labels} of the {FEWEST_LABELS} labels that a calibration needs."
-        if agreement.kappa is None:
-            return f"{self.labels} labels, all alike and judged alike: kappa is not defined."
-        return (
-            f"{self.labels} labels: {agreement}. You and the judge agree on {agreement.observed or 0:.0%}; "
-            f"you say yes to {agreement.base_rate or 0:.0%}."
-        )
-
-    def document(self) -> dict[str, Any]:
-        """The judge as plain data, for a list."""
-        summary = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**summary, "is_calibrated": self.is_calibrated, "sentence": self.sentence()}
-
-
-def judge_document(
-    judge: JudgeSummary,
-    costs: Costs,
-    report: Sequence[CriterionReport],
-    stability: StabilityReport | None,
-) -> dict[str, Any]:
-    """A judge with its figures by criterion; `stability` is None without a stability test."""
-    return {**judge.document(), "costs": costs, "report": report, "stability": stability}
-
-
 @dataclass(frozen=True)  # without slots, for the cached properties
 class Calibration:
     """A judge, its judgements, and their labels so far."""
@@ -370,19 +319,41 @@ class Calibration:
         return agreement_with(self.answers, self.criteria)
 
     @property
-    def summary(self) -> JudgeSummary:
-        """The summary of the judge for a list."""
-        return JudgeSummary(
-            self.judge.key,
-            self.judge.model,
-            self.judge.rubric,
-            tuple(criterion.name for criterion in self.criteria),
-            len(self.judgements),
-            len(self.left),
-            len(self.answers),
-            self.agreement,
-            self.judging.is_of_workflow,
+    def is_calibrated(self) -> bool:
+        """Whether there are enough labels to measure its agreement."""
+        return len(self.answers) >= FEWEST_LABELS and self.agreement.kappa is not None
+
+    def sentence(self) -> str:
+        """The agreement in words, or how many labels are missing."""
+        agreement, count = self.agreement, len(self.answers)
+        if count < FEWEST_LABELS:
+            return f"{count} of the {FEWEST_LABELS} labels that a calibration needs."
+        if agreement.kappa is None:
+            return f"{count} labels, all alike and judged alike: kappa is not defined."
+        return (
+            f"{count} labels: {agreement}. You and the judge agree on {agreement.observed or 0:.0%}; "
+            f"you say yes to {agreement.base_rate or 0:.0%}."
         )
+
+    def document(self) -> dict[str, Any]:
+        """The judge for a list, with the numbers of its judgements and labels."""
+        return {
+            "key": self.judge.key,
+            "model": self.judge.model,
+            "rubric": self.judge.rubric,
+            "criteria": tuple(criterion.name for criterion in self.criteria),
+            "judgements": len(self.judgements),
+            "left": len(self.left),
+            "labels": len(self.answers),
+            "agreement": self.agreement,
+            "is_of_workflow": self.judging.is_of_workflow,
+            "is_calibrated": self.is_calibrated,
+            "sentence": self.sentence(),
+        }
+
+    def document_with(self, costs: Costs, stability: StabilityReport | None) -> dict[str, Any]:
+        """The judge with its figures by criterion; `stability` is None without a stability test."""
+        return {**self.document(), "costs": costs, "report": self.report(costs), "stability": stability}
 
     def report(self, costs: Costs | None = None) -> tuple[CriterionReport, ...]:
         """Figures of all criteria together, followed by those of each criterion."""
@@ -648,10 +619,8 @@ class StabilityTest:
                 if self._on_judged is not None:
                     self._on_judged()
 
-        async with Group() as group:
-            for of_output in self._outputs:
-                for number in range(1, self._repeats + 1):
-                    group.start(judge(of_output[0], number))
+        numbers = range(1, self._repeats + 1)
+        await run_together(judge(of_output[0], number) for of_output in self._outputs for number in numbers)
         if failures and not scores:
             raise ConfigError(f"The judge can't be asked again: {failures[0]}")
         note = ""

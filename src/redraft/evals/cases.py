@@ -303,12 +303,6 @@ CASE = {
 }
 MESSAGE = {"role": str, "content": str, "images": list}
 ROLES = ("system", "user", "assistant")
-PROMPTFOO = frozenset({"prompts", "providers", "tests", "defaultTest", "vars", "assert", "__expected"})
-"""The keys by which a file of promptfoo is recognised."""
-NOT_PROMPTFOO = (
-    "files of promptfoo are not read: write each test as a case, with its assertions as criteria; see "
-    "docs/evaluate.md"
-)
 
 
 def read_cases(path: str | Path) -> list[EvalCase]:
@@ -343,11 +337,7 @@ class _CasesReader(CriteriaReader):
         if document is None:
             self.fail((), "the file is empty; expected a mapping with 'cases', a list")
         if not isinstance(document, dict) or not isinstance(cast("Any", document).get("cases"), list):
-            parts: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
-            is_promptfoo = any(
-                isinstance(part, dict) and not PROMPTFOO.isdisjoint(cast("Any", part)) for part in parts
-            )
-            self.fail((), NOT_PROMPTFOO if is_promptfoo else "expected a mapping with 'cases', a list")
+            self.fail((), "expected a mapping with 'cases', a list")
         entries = cast("dict[Any, Any]", document)
         items = cast("list[Any]", entries.pop("cases"))
         shared = self.checked(entries, SHARED, ())
@@ -544,8 +534,6 @@ def cases_of_rows(
         place = f"{source}, row {number}"
         if not isinstance(row, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
             raise ConfigError(f"{place}: expected an object, got {row!r}.")
-        if not PROMPTFOO.isdisjoint(row):
-            raise ConfigError(f"{place}: {NOT_PROMPTFOO}.")
         if not _is_empty(row.get("choices")):
             raise ConfigError(f"{place}: multiple choice is not supported; write the choices into the task.")
         part = {name: _part(row, name, chosen, place) for name in COLUMNS}

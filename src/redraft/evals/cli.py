@@ -483,7 +483,7 @@ async def label(judge: Judge = "") -> None:
             calibration = await calibrations.label(calibration, judgement, ANSWERS[answer])
     if not calibration.left:
         console.say("Everything that this judge has judged here is labelled.")
-    console.say(calibration.summary.sentence())
+    console.say(calibration.sentence())
     console.say(f"redraft calibrate show {calibration.judge.key}")
 
 
@@ -494,23 +494,23 @@ async def list_judges(as_json: options.Json = False) -> None:
     from redraft.evals.calibration import Calibrations, kappa_cell
 
     calibrations = await Calibrations(required_project_store("runs")).list()
-    summaries = [calibration.summary for calibration in calibrations]
+    judges = withheld([calibration.document() for calibration in calibrations])
     if as_json:
-        emit_json({"judges": [summary.document() for summary in withheld(summaries)]})
+        emit_json({"judges": judges})
         return
-    if not summaries:
+    if not judges:
         CalmConsole().say("No stored run here has been judged by a model yet.")
         return
     rows = [
         {
-            "judge": summary.key,
-            "model": withheld(summary.model),
-            "judgements": str(summary.judgements),
-            "labels": str(summary.labels),
-            "kappa (95 %)": kappa_cell(summary.agreement),
-            "criteria": withheld(", ".join(summary.criteria)),
+            "judge": judge["key"],
+            "model": judge["model"],
+            "judgements": str(judge["judgements"]),
+            "labels": str(judge["labels"]),
+            "kappa (95 %)": kappa_cell(judge["agreement"]),
+            "criteria": ", ".join(judge["criteria"]),
         }
-        for summary in summaries
+        for judge in judges
     ]
     table = PlainTable(
         rows,
@@ -531,12 +531,12 @@ async def show_judge(
     as_json: options.Json = False,
 ) -> None:
     """Show how well a judge agrees with your labels. Suggests what would make its errors cost less."""
-    from redraft.evals.calibration import Calibrations, Costs, StabilityReport, judge_document
+    from redraft.evals.calibration import Calibrations, Costs, StabilityReport
 
     costs, store = Costs(false_accept, false_reject), required_project_store("runs")
     calibration = await Calibrations(store).get(judge)
     stability = await StabilityReport.stored(store, calibration.judge)
-    document = judge_document(*withheld((calibration.summary, costs, calibration.report(costs), stability)))
+    document = withheld(calibration.document_with(costs, stability))
     views = [calibration_view(calibration, costs), *(["", stability_view(stability)] if stability else [])]
     deliver(Group(*views), document, as_json=as_json)
 
@@ -646,10 +646,9 @@ def calibration_view(calibration: Calibration, costs: Costs) -> RenderableType:
     """Render a calibration: the figures of each criterion, and suggestions."""
     report = withheld(calibration.report(costs))
     rows = [criterion.row() for criterion in report]
-    summary = calibration.summary
     return Group(
         Text(visible(withheld(f"{calibration.judge.model}, rubric {calibration.judge.rubric}")), "bold"),
-        Text(summary.sentence(), GOOD if summary.is_calibrated else BAD),
+        Text(calibration.sentence(), GOOD if calibration.is_calibrated else BAD),
         "",
         PlainTable(rows, right=list(rows[0])[1:], wrap=("criterion",), drop=OPTIONAL_OF_JUDGES),
         "",

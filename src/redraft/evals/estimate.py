@@ -190,16 +190,6 @@ def calls_of_judgement(judges: Judges) -> int | None:
     return calls
 
 
-def versions_of(pattern: ReflectionPattern) -> int:
-    """The most versions that a run makes."""
-    return 1 + pattern.max_iterations
-
-
-def judgements_of(pattern: ReflectionPattern) -> int:
-    """The most judgements that a run makes."""
-    return versions_of(pattern) + (pattern.candidates if pattern.candidates > 1 else 0)
-
-
 def other_calls_of(pattern: ReflectionPattern) -> int:
     """The most calls of the judge's model besides judgements: comparisons, and reflections within a run."""
     compared = 2 * pattern.max_iterations if pattern.accept == "pairwise" else 0

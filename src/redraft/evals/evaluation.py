@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._calls import sees_run
 from redraft._codec import describe_error, fingerprint, to_record
@@ -38,11 +38,9 @@ from redraft.evals.estimate import (
     Work,
     calls_of_judgement,
     estimated,
-    judgements_of,
     other_calls_of,
     prompt_tokens,
     recorded_work,
-    versions_of,
 )
 from redraft.evals.judging import judge_alone
 from redraft.evals.report import (
@@ -85,7 +83,6 @@ from redraft.stores.sqlite import MemoryStore
 from redraft.types import (
     NOTHING_USED,
     ConvergenceReason,
-    Conversation,
     Criterion,
     Draft,
     Output,
@@ -174,23 +171,24 @@ class Evaluation:
         self._budget = budget
         self._resumes = run_id is not None
         self._run_id = run_id or f"eval-{new_run_id()}"
-        self._store = store = store or project_store() or MemoryStore()
+        self._store = store or project_store() or MemoryStore()
         several = cast("Mapping[str, Target]", agents) if isinstance(agents, Mapping) else None
         targets = several or {_name_of(cast("Target", agents)): cast("Target", agents)}
         self._arms, self._sides = _compared(targets, compare) if compare else _arms_of(targets)
         main = self._arms[0]
         named = model or load_settings().reflection_model or (main.pattern and main.pattern.reflection_model)
         judge = named or main.judge
-        graders = graders_of(self._cases, main.pattern, judge)
-        judging = (grader.model for grader in graders.values() if grader.is_paid)
+        self._graders = graders_of(self._cases, main.pattern, judge)
+        judging = [grader.model for grader in self._graders.values() if grader.is_paid]
         self._graded_by = {name_of_model(judge) for judge in judging if judge is not None}
-        self._bench = Bench(self._run_id, store, graders, resumes=self._resumes)
+        self._done: dict[tuple[str, str, int], Try] = {}
+        self._grades: dict[tuple[object, ...], asyncio.Future[ReflectionEvaluation]] = {}
         for arm in self._arms:
             for case in self._cases:
                 arm.check(case)
         if budget.usd is not None:
             check_prices(*(model for arm in self._arms for model in arm.models()))
-            check_prices(*(grader.pattern.reflection_model for grader in graders.values() if grader.is_paid))
+            check_prices(*judging)
 
     async def estimate(self) -> Estimate:
         """Estimate the most that `run` may use, without calling a model. Stored results are not counted.
@@ -199,17 +197,18 @@ class Evaluation:
         replies. Raises `ConfigError` and `StoreError` as `run` does.
         """
         await self._check_same(self._evaluated())
-        done = await self._bench.load() if self._resumes else {}
+        done = await self._load() if self._resumes else {}
         parts: list[EstimatedCalls] = []
-        grading, grades = Work(), await self._bench.unused_grades() if self._resumes else 0
+        grading, grades = Work(), await self._unused_grades() if self._resumes else 0
         for arm in self._arms:
             drafts, judgements = Work(), Work()
             for case in self._cases:
-                grader = self._bench.grader(case)
+                grader = self._graders[case.id]
                 for number in range(1, self._n + 1):
                     if (case.id, arm.name, number) in done:
                         continue
-                    stored = await self._bench.recorded(case, arm, number) if self._resumes else (0, 0)
+                    place = self._place(case, arm, number)
+                    stored = await recorded_work(self._store, place) if self._resumes else (0, 0)
                     answers = arm.add_work(case, drafts, judgements, stored)
                     if grader.is_paid:
                         stored_grades = min(grades, answers)
@@ -223,7 +222,7 @@ class Evaluation:
             parts.append(estimated(arm.name, "agent", arm.judge, drafts, means, of))
             parts.append(estimated(arm.name, "judge", judge, judgements, means, of))
         if grading.units:
-            judge = next(grader for grader in map(self._bench.grader, self._cases) if grader.is_paid).model
+            judge = next(grader for grader in self._graders.values() if grader.is_paid).model
             means = await RunMeans.stored(self._store, agent=GRADE, judge=repr(judge))
             parts.append(estimated("grading", "judge", judge, grading, means, " that graded answers"))
         tries = len(self._cases) * self._n * len(self._arms)
@@ -241,7 +240,7 @@ class Evaluation:
         if before is not None:
             evaluated.started_at, evaluated.suspended = before.started_at, before.suspended
         await self._store.put(evaluated.stored())
-        done = await self._bench.load()
+        done = await self._load()
         budget = SharedBudget(self._budget, [attempt.spent for attempt in done.values()], evaluated.suspended)
         gate = asyncio.Semaphore(self._concurrency)
 
@@ -250,14 +249,12 @@ class Evaluation:
                 for arm in self._arms:
                     if (case.id, arm.name, number) in done or budget.is_over:
                         continue
-                    attempt = await self._bench.attempt(case, arm, number, budget)
+                    attempt = await self._attempt(case, arm, number, budget)
                     if attempt is not None and self._on_try is not None:
                         self._on_try(attempt)
 
-        async with Group() as group:
-            for number in range(1, self._n + 1):
-                for case in self._cases:
-                    group.start(answer_case(case, number))
+        numbers = range(1, self._n + 1)
+        await run_together(answer_case(case, number) for number in numbers for case in self._cases)
         evaluated.suspended = budget.suspended
         total = len(self._cases) * self._n * len(self._arms)
         if len(done) < total:
@@ -300,47 +297,13 @@ class Evaluation:
             )
         return before
 
-
-def _spent_note(budget: SharedBudget, done: int, total: int) -> str:
-    """Explain with numbers which tries a spent budget prevented."""
-    note = f"The budget was spent after {done} of {total} tries. {budget.explain()}"
-    if count := len(budget.suspended):
-        used = sum(budget.suspended.values(), NOTHING_USED)
-        cost = f" and {render_usd(used.cost_usd)}" if used.cost_usd else ""
-        note += (
-            f" {'One try was' if count == 1 else f'{count} tries were'} suspended after "
-            f"{used.total_tokens:,} tokens{cost}: no result yet, to go on with a larger budget."
-        )
-    return note
-
-
-class Bench:
-    """Try arms at cases, and grade their answers; each try is made once and stored under `run_id`.
-
-    `done` holds the finished tries. `graders` maps case ids to graders. With `resumes`, a repeated call reads
-    the stored steps of an interrupted try instead of paying for them again.
-    """
-
-    def __init__(self, run_id: str, store: Store, graders: Mapping[str, Grader], *, resumes: bool) -> None:
-        self._run_id, self._store, self._graders, self._resumes = run_id, store, graders, resumes
-        self._grades: dict[tuple[object, ...], asyncio.Future[ReflectionEvaluation]] = {}
-        self.done: dict[tuple[str, str, int], Try] = {}
-
-    async def load(self) -> dict[tuple[str, str, int], Try]:
+    async def _load(self) -> dict[tuple[str, str, int], Try]:
         """Load the stored tries, except failed tries, which are made again."""
         stored_tries = await tries_in(self._store, self._run_id)
-        self.done.update({attempt.key: attempt for attempt in stored_tries if not attempt.error})
-        return self.done
+        self._done.update({attempt.key: attempt for attempt in stored_tries if not attempt.error})
+        return self._done
 
-    def grader(self, case: EvalCase) -> Grader:
-        """The grader of a case."""
-        return self._graders[case.id]
-
-    async def recorded(self, case: EvalCase, arm: Arm, number: int) -> tuple[int, int]:
-        """The number of drafts and judgements that an interrupted try has stored."""
-        return await recorded_work(self._store, self._place(case, arm, number))
-
-    async def unused_grades(self) -> int:
+    async def _unused_grades(self) -> int:
         """The number of stored judgements of answers of interrupted tries; a lower bound."""
         query = RunQuery({"agent": GRADE, "status": "finished"}, prefixes=(f"{self._run_id}.",))
         stored = (await run_index(self._store).sum("agent", query)).get(GRADE)
@@ -348,15 +311,15 @@ class Bench:
             return 0
         answers = {
             digest(attempt.case, as_text(answer.output))
-            for attempt in self.done.values()
+            for attempt in self._done.values()
             if self._graders[attempt.case].is_paid
             for answer in attempt.answers
         }
         # Equal answers after different tool results are graded separately, so their calls are counted, too.
-        calls = stored.requests - sum(attempt.grading.requests for attempt in self.done.values())
+        calls = stored.requests - sum(attempt.grading.requests for attempt in self._done.values())
         return max(0, min(stored.runs - len(answers), calls))
 
-    async def attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
+    async def _attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
         """Let an arm answer a case, grade the answer after each version, and store the try.
 
         Returns None, and stores no result, if the budget was spent first.
@@ -368,7 +331,7 @@ class Bench:
             )
         except UnfinishedError:
             return None
-        self.done[attempt.key] = attempt
+        self._done[attempt.key] = attempt
         await self._store.put(Record(TRY, f"{self._run_id}/{place}-{number}", to_record(attempt)))
         return attempt
 
@@ -417,13 +380,27 @@ class Bench:
     def _key(self, run_id: str) -> RunKey:
         return RunKey(run_id, self._store, self._resumes, self._run_id)
 
-    async def _grade(self, case: EvalCase, answer: WouldReturn) -> ReflectionEvaluation:
+    async def _grade(self, case: EvalCase, answer: Draft) -> ReflectionEvaluation:
         """Judge an answer by the criteria of its case; a model's judgement is made once and stored."""
         grader, seen = self._graders[case.id], tool_results(answer.conversation)
         parts = [as_text(answer.output), *([repr(seen)] if seen else [])]
         place = f"{self._run_id}.{digest(case.id, *parts)}-grade"
-        draft = Draft(answer.output, NOTHING_USED, conversation=answer.conversation)
-        return await grader(case, draft, self._key(place).step() if grader.is_paid else direct)
+        return await grader(
+            case, replace(answer, usage=NOTHING_USED), self._key(place).step() if grader.is_paid else direct
+        )
+
+
+def _spent_note(budget: SharedBudget, done: int, total: int) -> str:
+    """Explain with numbers which tries a spent budget prevented."""
+    note = f"The budget was spent after {done} of {total} tries. {budget.explain()}"
+    if count := len(budget.suspended):
+        used = sum(budget.suspended.values(), NOTHING_USED)
+        cost = f" and {render_usd(used.cost_usd)}" if used.cost_usd else ""
+        note += (
+            f" {'One try was' if count == 1 else f'{count} tries were'} suspended after "
+            f"{used.total_tokens:,} tokens{cost}: no result yet, to go on with a larger budget."
+        )
+    return note
 
 
 def _name_of(target: Target) -> str:
@@ -439,45 +416,24 @@ def digest(*parts: str) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-class Group:
-    """Tasks that run together: the first failure cancels the others and is raised unchanged."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self, work: Any) -> None:
-        """Start a task."""
-        self._tasks.append(asyncio.ensure_future(work))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_raised: object) -> None:
-        try:
-            await asyncio.gather(*self._tasks)
-        finally:
-            await end_tasks(self._tasks)
+async def run_together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines in parallel; the first failure cancels the others and is raised unchanged."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await end_tasks(tasks)
 
 
 # --- arms -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class WouldReturn:
-    """The output that a run would return if it ended after a version."""
-
-    output: Output
-    usage: TokenUsage
-    """Usage up to this version."""
-    conversation: Conversation | None = None
-    """The conversation that led to the output; shows the tool results to a judge."""
-
-
-@dataclass(frozen=True, slots=True)
 class MadeAnswers:
-    """An arm's answers to a case, one for each version, with their total usage."""
+    """An arm's answers to a case, with their total usage."""
 
-    drafts: tuple[WouldReturn, ...]
+    drafts: tuple[Draft, ...]
+    """The output that the run would return if it ended after each version, with the usage up to it."""
     usage: TokenUsage
     seconds: float
     revisions: tuple[Revision, ...] = ()
@@ -572,7 +528,8 @@ class Arm:
             revisions, answers, verdicts, other = 0, first, first, 0
         else:
             first, revisions = runs * pattern.candidates, runs * pattern.max_iterations
-            answers, verdicts = versions_of(pattern), runs * judgements_of(pattern)
+            answers = 1 + pattern.max_iterations
+            verdicts = runs * (answers + (pattern.candidates if pattern.candidates > 1 else 0))
             other = runs * other_calls_of(pattern)
         drafts.add(first - made, calls_each, prompt)
         drafts.add(revisions - max(0, made - first), calls_each, prompt + EXPECTED_REPLY)
@@ -664,7 +621,7 @@ def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
     """The answers of a run; the last entry is the returned output with the total usage."""
     drafts = _returned(result.history.versions, selection)
     best = result.history.best_version
-    whole = WouldReturn(json_data(result.best_output), result.token_usage, best.conversation)
+    whole = Draft(json_data(result.best_output), result.token_usage, conversation=best.conversation)
     revisions = tuple(
         replace(revision, way=replace(revision.way, reason=""))
         for revision in revisions_of(result.history.versions)
@@ -675,15 +632,15 @@ def _made(result: ReflectionResult, selection: Any) -> MadeAnswers:
     return MadeAnswers((*drafts[:-1], whole), result.token_usage, result.execution_time, revisions, unjudged)
 
 
-def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[WouldReturn, ...]:
-    answers: list[WouldReturn] = []
+def _returned(versions: Sequence[ReflectionVersion], selection: Any) -> tuple[Draft, ...]:
+    answers: list[Draft] = []
     used = NOTHING_USED
     for end, version in enumerate(versions, 1):
         used += version.token_usage
         if version.choice is not None:  # the candidates that were not chosen cost as much
             used = sum(version.choice.usage.values(), start=used)
         chosen = select(versions[:end], selection)
-        answers.append(WouldReturn(json_data(chosen.output), used, chosen.conversation))
+        answers.append(Draft(json_data(chosen.output), used, conversation=chosen.conversation))
     return tuple(answers)
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redraft._texts import as_text, counted
 from redraft._validation import nearest
 from redraft.errors import ConfigError
-from redraft.evals.calibration import Calibration, Calibrations, Costs, StabilityReport, judge_document
+from redraft.evals.calibration import Calibration, Calibrations, Costs, StabilityReport
 from redraft.evals.report import (
     EVALUATION,
     TRY,
     Difference,
     EvaluationReport,
     Evaluations,
-    GradedAnswer,
     evaluated_in,
     row,
 )
@@ -77,7 +75,7 @@ async def evaluation(request: PageRequest) -> dict[str, Any]:
 
 def _flip(
     report: EvaluationReport, difference: Difference, case: str, ours: Side, theirs: Side
-) -> Flip | None:
+) -> dict[str, Any] | None:
     """The first try at a case that only one side passes; None if there is none."""
     mine, others = (
         {made.number: made for made in report.tries if (made.case, made.arm) == (case, side.arm)}
@@ -90,20 +88,15 @@ def _flip(
         if our_answer is None or their_answer is None:
             continue
         if (our_answer.passed, their_answer.passed) == (is_gain, not is_gain):
-            return Flip(case, is_gain, our_answer, their_answer, mine[number].run_id, others[number].run_id)
+            return {
+                "case": case,
+                "is_gain": is_gain,
+                "ours": our_answer,
+                "theirs": their_answer,
+                "our_run": mine[number].run_id,
+                "their_run": others[number].run_id,
+            }
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """A case that only one side passes, with the answers of the first try in which the sides differ."""
-
-    case: str
-    is_gain: bool
-    ours: GradedAnswer
-    theirs: GradedAnswer
-    our_run: str
-    their_run: str
 
 
 def _document(page: dict[str, Any]) -> dict[str, Any]:
@@ -129,19 +122,18 @@ ANSWERS = {"yes": True, "no": False, "skip": None}
 
 async def judges(request: PageRequest) -> dict[str, Any]:
     """The judges of the newest runs."""
-    summaries = [calibration.summary for calibration in await Calibrations(request.project.store).list()]
-    redacted_summaries = await request.project.redacted(summaries, full=request.full)
-    return {"judges": [judge.document() for judge in redacted_summaries]}
+    calibrations = await Calibrations(request.project.store).list()
+    documents = [calibration.document() for calibration in calibrations]
+    return {"judges": await request.project.redacted(documents, full=request.full)}
 
 
 async def judge(request: PageRequest) -> dict[str, Any]:
     """How far a judge agrees with its labels; raises `ConfigError` for a cost that is not a number."""
     costs = Costs(*(_cost(request, name) for name in ("false_accept", "false_reject")))
     calibration = await _calibration(request.project, request.path["judge"])
-    report = await asyncio.to_thread(calibration.report, costs)
     stability = await StabilityReport.stored(request.project.store, calibration.judge)
-    shown = (calibration.summary, costs, report, stability)
-    return judge_document(*await request.project.redacted(shown, full=request.full))
+    document = await asyncio.to_thread(calibration.document_with, costs, stability)
+    return await request.project.redacted(document, full=request.full)
 
 
 def _cost(request: PageRequest, name: str) -> float:
@@ -152,43 +144,29 @@ def _cost(request: PageRequest, name: str) -> float:
         raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class LabelView:
+async def label(request: PageRequest) -> dict[str, Any]:
     """The next judgement to label, without the judge's score; its fields are empty if none is left."""
-
-    key: str
-    model: str
-    judgement: str
-    task: str
-    output: str
-    criterion: str
-    description: str
-    number: int
-    total: int
-    labels: int
-    needed: int = FEWEST_LABELS
-
-
-async def label(request: PageRequest) -> LabelView:
-    """The next judgement to label."""
     calibration = await _calibration(request.project, request.path["judge"])
-    model = await request.project.redacted_text(calibration.judge.model)
-    total, left = len(calibration.judgements), len(calibration.left)
-    counts = total - left + 1, total, len(calibration.answers)
-    if not left:
-        return LabelView(calibration.judge.key, model, "", "", "", "", "", *counts)
-    judgement = calibration.left[0]
-    redacted_judgement = await request.project.redacted(judgement, full=request.full)
-    return LabelView(
-        calibration.judge.key,
-        model,
-        judgement.key,
-        redacted_judgement.task.description,
-        as_text(redacted_judgement.output),
-        redacted_judgement.criterion.name,
-        redacted_judgement.criterion.description,
-        *counts,
-    )
+    total, left = len(calibration.judgements), calibration.left
+    page: dict[str, Any] = {
+        "key": calibration.judge.key,
+        "model": await request.project.redacted_text(calibration.judge.model),
+        **dict.fromkeys(("judgement", "task", "output", "criterion", "description"), ""),
+        "number": total - len(left) + 1,
+        "total": total,
+        "labels": len(calibration.answers),
+        "needed": FEWEST_LABELS,
+    }
+    if left:
+        judgement = await request.project.redacted(left[0], full=request.full)
+        page |= {
+            "judgement": left[0].key,
+            "task": judgement.task.description,
+            "output": as_text(judgement.output),
+            "criterion": judgement.criterion.name,
+            "description": judgement.criterion.description,
+        }
+    return page
 
 
 async def answer(form: Form) -> str:
