@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from redraft.types import Issue
 
 
+VALUE = "\0"
+"""Stands for a value of the output in a message."""
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionMessage:
     """A message that a check function may return."""
 
-    parts: tuple[str | None, ...]
-    """Fixed words, and None for each value of the output.
+    text: str
+    """Fixed words, and `VALUE` for each value of the output.
 
     Fixed words, such as "Use at most five words.", and constants contain no data of a run.
     """
@@ -34,8 +38,8 @@ class FunctionMessage:
     @property
     def asked(self) -> str:
         """The requirement in the message: the words before the clause with the first value."""
-        first = self.parts[0] or ""
-        if self.parts != (first,):
+        first, value, _ = self.text.partition(VALUE)
+        if value:
             ends = list(_CLAUSE_END.finditer(first))
             first = first[: ends[-1].start()] if ends else ""
         # A first part that begins with punctuation continues a value: ". There is: a, b".
@@ -45,12 +49,12 @@ class FunctionMessage:
 
     def is_said_by(self, issue: Issue) -> bool:
         """Whether an issue has this message, perhaps among others."""
-        words = "".join(".*" if part is None else re.escape(part) for part in self.parts)
+        words = ".*".join(map(re.escape, self.text.split(VALUE)))
         return re.search(words, issue.message, re.DOTALL) is not None
 
     def names(self, answers: Iterable[str]) -> bool:
         """Whether it names an expected answer."""
-        words = " ".join(part for part in self.parts if part is not None).casefold()
+        words = self.text.replace(VALUE, " ").casefold()
         return any(re.search(rf"(?<!\w){re.escape(answer.casefold())}(?!\w)", words) for answer in answers)
 
 
@@ -91,7 +95,7 @@ def _read_messages(function: Callable[..., Any], returned: bool, /) -> tuple[Fun
     reasons = chain(reader.returned() if returned else (), reader.raised())
     texts = {id(text): text for text in reasons}.values()
     in_order = sorted(texts, key=lambda text: (text.lineno, text.col_offset))
-    messages = dict.fromkeys(_message(text, constants) for text in in_order)
+    messages = dict.fromkeys(FunctionMessage(_words_of(text, constants)) for text in in_order)
     return tuple(message for message in messages if not message.names(reader.answers))
 
 
@@ -103,7 +107,7 @@ def messages_in(code: str) -> Iterator[FunctionMessage]:
         return
     reader = _ReasonReader(cast("ast.FunctionDef", body))
     for text in chain(reader.returned(RESULT), reader.raised()):
-        if not (message := _message(text, {})).names(reader.answers):
+        if not (message := FunctionMessage(_words_of(text, {}))).names(reader.answers):
             yield message
 
 
@@ -223,62 +227,24 @@ class _ReasonReader:
         `result` names the variable that holds the verdict in code that need not return it.
         """
         for verdict in (*self._verdicts, *self._values.get(result, ())):
-            yield from self._in_verdict(verdict, frozenset())
+            yield from self._reasons(verdict, in_verdict=True)
 
     def raised(self) -> Iterator[ast.expr]:
         """Yield the strings and f-strings in the exceptions and assertions."""
         for node in self._failures:
             if isinstance(node, ast.Assert):
-                yield from self._in_reason(node.msg, frozenset())
+                yield from self._reasons(node.msg)
             elif isinstance(node.exc, ast.Call):
                 for argument in node.exc.args:
-                    yield from self._in_reason(argument, frozenset())
+                    yield from self._reasons(argument)
 
-    def _in_verdict(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
-        match node:
-            case ast.Tuple(elts=[_, *reasons]):
-                for reason in reasons:
-                    yield from self._in_reason(reason, seen)
-            case ast.Dict(keys=keys, values=values):
-                for key, value in zip(keys, values, strict=True):
-                    if isinstance(key, ast.Constant) and key.value in REASONS:
-                        yield from self._in_reason(value, seen)
-            case ast.Call(keywords=keywords):
-                for keyword in keywords:
-                    if keyword.arg in REASONS:
-                        yield from self._in_reason(keyword.value, seen)
-            case _:
-                yield from self._in_parts(node, seen, self._in_verdict)
-
-    def _in_reason(self, node: ast.expr | None, seen: frozenset[str]) -> Iterator[ast.expr]:
-        match node:
-            case ast.expr() if _begins_with_text(node):
-                if id(node) not in self._praise:
-                    yield node
-            case ast.BinOp(left=first, op=ast.Add(), right=second):
-                yield from self._in_reason(first, seen)
-                yield from self._in_reason(second, seen)
-            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="join"), args=[parts]):
-                yield from self._in_reason(parts, seen)
-            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
-                for part in parts:
-                    yield from self._in_reason(part, seen)
-            case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.Starred(value=part):
-                yield from self._in_reason(part, seen)
-            case ast.Call(func=ast.Name(id="Issue"), args=[message, *_]):
-                yield from self._in_reason(message, seen)
-            case ast.Dict():
-                yield from self._in_verdict(node, seen)
-            case _:
-                yield from self._in_parts(node, seen, self._in_reason)
-
-    def _in_parts(
-        self,
-        node: ast.expr | None,
-        seen: frozenset[str],
-        read: Callable[[ast.expr, frozenset[str]], Iterator[ast.expr]],
+    def _reasons(
+        self, node: ast.expr | None, seen: frozenset[str] = frozenset(), *, in_verdict: bool = False
     ) -> Iterator[ast.expr]:
-        """Read the expressions that a value may come from."""
+        """Yield the strings and f-strings of a reason, or of a verdict those where it has its reasons.
+
+        `seen` has the variables whose values are being read.
+        """
         match node:
             case ast.IfExp(body=first, orelse=second):
                 parts = [first, second]
@@ -288,10 +254,37 @@ class _ReasonReader:
                 parts = [part]
             case ast.Name(id=name) if name not in seen:
                 parts, seen = self._values.get(name, []), seen | {name}
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                parts = [
+                    value for key, value in pairs if isinstance(key, ast.Constant) and key.value in REASONS
+                ]
+                in_verdict = False
+            case ast.Tuple(elts=[_, *parts]) if in_verdict:
+                in_verdict = False
+            case ast.Call(keywords=keywords) if in_verdict:
+                parts = [keyword.value for keyword in keywords if keyword.arg in REASONS]
+                in_verdict = False
+            case ast.expr() if not in_verdict and _begins_with_text(node):
+                parts = []
+                if id(node) not in self._praise:
+                    yield node
+            case ast.BinOp(left=first, op=ast.Add(), right=second) if not in_verdict:
+                parts = [first, second]
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="join"), args=[part]):
+                parts = [part]
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts) if not in_verdict:
+                pass
+            case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.Starred(value=part) if (
+                not in_verdict
+            ):
+                parts = [part]
+            case ast.Call(func=ast.Name(id="Issue"), args=[part, *_]):
+                parts = [part]
             case _:
                 parts = []
         for part in parts:
-            yield from read(part, seen)
+            yield from self._reasons(part, seen, in_verdict=in_verdict)
 
 
 def _said_of_passing(nodes: Sequence[ast.AST]) -> set[int]:
@@ -391,50 +384,27 @@ def _begins_with_text(node: ast.expr) -> bool:
             return False
 
 
-def _message(text: ast.expr, constants: Mapping[str, object]) -> FunctionMessage:
-    """Read a text of `_begins_with_text`, with `constants` filled in."""
-    parts: list[str | None] = [""]
-    for part in _parts_of(text, constants):
-        if part is None or parts[-1] is None:
-            parts.append(part)
-        else:
-            parts[-1] += part
-    return FunctionMessage(tuple(parts))
-
-
-def _parts_of(text: ast.expr, constants: Mapping[str, object]) -> Iterator[str | None]:
-    """Yield fixed text, and None for each value of the output."""
+def _words_of(text: ast.expr, constants: Mapping[str, object]) -> str:
+    """The words of a text, with `constants` filled in, and `VALUE` for other values."""
     match text:
         case ast.JoinedStr(values=values):
-            for value in values:
-                yield _fixed(value, constants)
+            return "".join(_fixed(value, constants) for value in values)
         case ast.BinOp(left=first, op=ast.Add(), right=second):
-            yield from _parts_of(first, constants)
-            yield from _parts_of(second, constants)
+            return _words_of(first, constants) + _words_of(second, constants)
         case ast.BinOp(left=first):
-            for part in _around_values(_parts_of(first, constants), _PERCENT):
-                yield part and part.replace("%%", "%")
+            return _PERCENT.sub(VALUE, _words_of(first, constants)).replace("%%", "%")
         case ast.Call(ast.Attribute(first, "format")):
-            yield from _around_values(_parts_of(first, constants), _BRACES)
+            return _BRACES.sub(VALUE, _words_of(first, constants))
         case _:
-            yield _fixed(text, constants)
+            return _fixed(text, constants)
 
 
-def _around_values(parts: Iterable[str | None], place: re.Pattern[str]) -> Iterator[str | None]:
-    """Split the fixed parts of a text at the places of values."""
-    for part in parts:
-        fixed, *more = [None] if part is None else place.split(part)
-        yield fixed
-        for rest in more:
-            yield from (None, rest)
-
-
-def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str | None:
-    """The fixed text of a part of an f-string; None if it depends on the output."""
+def _fixed(node: ast.expr, constants: Mapping[str, object]) -> str:
+    """The fixed text of a part of an f-string; `VALUE` if it depends on the output."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Name) and not node.format_spec:
         value = constants.get(node.value.id)
         if value is not None and node.conversion in (-1, ord("s"), ord("r")):
             return repr(value) if node.conversion == ord("r") else str(value)
-    return None
+    return VALUE
