@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from redraft._prompts import framed
 from redraft._steps import in_time, step_context
@@ -169,30 +169,23 @@ def _text_of(content: Any) -> str:
     """The content of a result as text, with its images and files as notes."""
     if isinstance(content, list):
         blocks = cast("list[Any]", content)
-        if any(map(_is_block, blocks)):
+        if any(_block_text(block) is not None for block in blocks):
             return "\n".join(map(_text_of, blocks))
-    if isinstance(content, Mapping):
-        block = cast("Mapping[str, Any]", content)
-        if isinstance(block.get("text"), str):
-            return block["text"]
-        if _is_binary(block):
-            return f"({block.get('media_type') or block.get('type') or 'a file'}, not shown)"
-    return as_text(content)
+    text = _block_text(content)
+    return as_text(content) if text is None else text
 
 
-def _is_block(block: Any) -> bool:
+def _block_text(block: Any) -> str | None:
+    """The text of a part of a result, or a note on its image or file; None for other data."""
     if not isinstance(block, Mapping):
-        return False
+        return None
     fields = cast("Mapping[str, Any]", block)
-    return isinstance(fields.get("text"), str) or _is_binary(fields)
-
-
-def _is_binary(block: Mapping[str, Any]) -> bool:
-    return block.get("kind") == "binary" or str(block.get("type")).removeprefix("input_") in (
-        "image",
-        "image_url",
-        "file",
-    )
+    if isinstance(fields.get("text"), str):
+        return fields["text"]
+    kind = str(fields.get("type")).removeprefix("input_")
+    if fields.get("kind") == "binary" or kind in ("image", "image_url", "file"):
+        return f"({fields.get('media_type') or fields.get('type') or 'a file'}, not shown)"
+    return None
 
 
 def _hands_in_answer(tool: str, text: str) -> bool:
@@ -327,11 +320,8 @@ class Exhibits:
 NO_EXHIBITS = Exhibits()
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    label: str
-    text: str
-    tool: str = ""
+_Piece: TypeAlias = "tuple[str, str]"
+"""The label and the text of a piece of evidence."""
 
 
 class EvidenceGatherer:
@@ -373,7 +363,7 @@ class EvidenceGatherer:
                 elif text:
                     what = "output of" if source.kind == "command" else source.kind
                     label = f"{what} {in_one_line(_clean(source.name, MOST_ARGUMENTS))}"
-                    pieces[source.key] = _Piece(label, text)
+                    pieces[source.key] = label, text
         return _exhibits([*pieces.values()], results, named, as_text(output), missing)
 
     async def _recorded(
@@ -428,17 +418,17 @@ def _exhibits(
 ) -> Exhibits:
     """Fit the evidence into its bounds, and say what is left out."""
     each = min(MOST_EACH, MOST // max(1, len(pieces)))
-    exhibits = [_Piece(piece.label, _clean(piece.text, each)) for piece in pieces]
-    room = max(MOST_FOR_TOOLS, MOST - sum(len(piece.text) + FRAME for piece in exhibits))
+    exhibits = [(label, _clean(text, each)) for label, text in pieces]
+    room = max(MOST_FOR_TOOLS, MOST - sum(len(text) + FRAME for _, text in exhibits))
     by_tools, left_out = _fitting(results, named, output, room)
     exhibits += by_tools
     if not exhibits:
         return Exhibits(missing=missing)
-    parts = [INTRO, *(framed(piece.text, piece.label)[1] for piece in exhibits)]
+    parts = [INTRO, *(framed(text, label)[1] for label, text in exhibits)]
     if left_out:
         tools = [f"{_name(tool)} {count}" for tool, count in Counter(left_out).most_common(MOST_NAMED)]
         parts.append(f"Results left out for lack of room: {len(left_out)} ({', '.join(tools)}).")
-    return Exhibits("\n\n".join(parts), tuple([piece.text for piece in exhibits]), missing)
+    return Exhibits("\n\n".join(parts), tuple([text for _, text in exhibits]), missing)
 
 
 def _fitting(
@@ -468,7 +458,7 @@ def _fitting(
                 continue
             text = without_middle(text, room - FRAME)
         chosen[at], room = text, room - len(text) - FRAME
-    pieces = [_Piece(f"tool result {at + 1}", chosen[at]) for at in sorted(chosen)]
+    pieces = [(f"tool result {at + 1}", chosen[at]) for at in sorted(chosen)]
     return pieces, [result.tool for at, result in enumerate(results) if at not in chosen]
 
 

@@ -62,7 +62,7 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     limits = {"timeout": timeout}
     by_calls(criterion, {}, run_command, limits)  # raises for a timeout that can't work
     calls = read_calls(criterion, config["examples"], "examples") if "examples" in config else []
-    examples = {call_source(call.source) or call.source: call.expected for call in calls}
+    examples = {ast.unparse(ast.parse(call.source, mode="eval")): call.expected for call in calls}
     return _TestsJudge(criterion, model, run_command, count, limits, examples)
 
 
@@ -291,22 +291,6 @@ def _contradicts(assertion: ast.Assert, examples: Mapping[str, Any]) -> bool:
         return not _holds(_ExampleValues(examples).visit(test))
     except NOT_PYTHON:
         return False
-
-
-def call_source(text: str) -> str | None:
-    """A call as normalized source; None for anything else, or if an argument is not a literal."""
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-    except NOT_PYTHON:
-        return None
-    if not isinstance(call, ast.Call):
-        return None
-    for value in (*call.args, *(keyword.value for keyword in call.keywords)):
-        try:
-            ast.literal_eval(value)
-        except NOT_PYTHON:
-            return None
-    return ast.unparse(call)
 
 
 class _ExampleValues(ast.NodeTransformer):
