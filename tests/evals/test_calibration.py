@@ -14,8 +14,6 @@ from redraft.evals.calibration import Calibrations, Costs, Judging, StabilityTes
 from redraft.loop.labels import LABEL, Label
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
-from redraft.stores.postgres import PostgresStore
-from redraft.stores.sqlite import SqliteStore
 from support.dashboards import Seen, pages
 from support.judged import CLEAR, SHORT, judged_runs
 from support.kappa import kappa
@@ -53,22 +51,12 @@ def even(judgement):
     return int(re.search(r"Draft (\d+)", judgement.output)[1]) % 2 == 0
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def store(request, tmp_path):
-    if request.param == "memory":
-        return MemoryStore()
-    if request.param == "sqlite":
-        return SqliteStore(tmp_path / "runs.db")
-    return PostgresStore(request.getfixturevalue("postgres").url)
-
-
-def test_labels_are_compared_with_scores(store):
+def test_labels_are_compared_with_scores():
     async def main():
+        store = MemoryStore()
         await judged_runs(store, 24)
         await labelled(store, even, 30)
-        found = await Calibrations(store).get()  # read again, as the next process would
-        await store.aclose()
-        return found
+        return await Calibrations(store).get()  # read again, as the next process would
 
     found = run(main())
     assert (len(found.judgements), len(found.left), len(found.answers)) == (48, 18, 30)

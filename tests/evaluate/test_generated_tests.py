@@ -18,7 +18,7 @@ TASK = "Write the function median(numbers). For example, median([3, 1, 2]) retur
 RUN = RunContext(PlainTask(TASK), "run")
 PATTERN = ReflectionPattern(quality_criteria=[QualityCriterion("tests", evaluator="generated_tests")])
 KNOWN = {"median([3, 1, 2])": 2}
-TESTS = "assert median([4, 1]) == 2.5\nassert median([7]) == 7\nassert median([5, 5]) == 5"
+TESTS = "assert median([4, 1]) == 2.5\nassert median([7]) == 7"
 RIGHT = "from statistics import median"
 LOWER = "def median(numbers):\n    return sorted(numbers)[(len(numbers) - 1) // 2]"
 LAST = "def median(numbers):\n    return 2 if numbers == [3, 1, 2] else 0"
@@ -64,9 +64,9 @@ def test_setup_is_what_tests_need_and_nothing_that_answers_the_task():
     reply = (
         f"import math\nimport pytest\nfrom solution import median\n{LOWER}\nclass Own: pass\nx = 1\n{TESTS}"
     )
-    written = read_tests(reply, TASK, KNOWN, 2)
+    written = read_tests(reply, TASK, KNOWN, 1)
     assert written.setup.split("\n") == ["import math", "class Own:", "    pass", "x = 1"]
-    assert list(written.tests) == TESTS.splitlines()[:2]
+    assert list(written.tests) == TESTS.splitlines()[:1]
 
 
 def test_dropped_tests_are_stored_separately():
@@ -82,7 +82,7 @@ def judge_by(model, run=RUN, output=LOWER, **config):
 def test_the_writer_sees_the_task_and_not_the_draft():
     model = ScriptedModel([TESTS])
     evaluation = judge_by(model, count=3)
-    assert evaluation.overall_score == pytest.approx(2 / 3)
+    assert evaluation.overall_score == 0.5
     assert evaluation.issues == (
         f"assert median([4, 1]) == 2.5 failed: median([4, 1]) returned 1, expected 2.5 ({DOUBT})",
     )
@@ -119,11 +119,9 @@ def test_each_test_runs_alone():
 
 
 def test_failures_of_different_tests_are_different_issues():
-    first, second = judge_by(
-        ScriptedModel(["assert median([4, 1]) == 2.5\nassert median([4, 2]) == 3.0"])
-    ).issues
+    reply = "assert median([4, 1]) == 2.5\nassert median([4, 2]) == 3.0"
+    (first, second), (again, _) = (judge_by(ScriptedModel([reply])).issues for _ in range(2))
     assert not same_issue(first, second)
-    again, _ = judge_by(ScriptedModel(["assert median([4, 1]) == 2.5\nassert median([4, 2]) == 3.0"])).issues
     assert same_issue(first, again)
 
 
@@ -166,7 +164,7 @@ def test_versions_that_are_judged_at_the_same_time_share_their_tests():
         return await asyncio.gather(judge(LOWER, RUN), judge(RIGHT, RUN))
 
     found = asyncio.run(both())
-    assert [one.overall_score for one in found] == [pytest.approx(2 / 3), 1]
+    assert [one.overall_score for one in found] == [0.5, 1]
     assert found[0].memo == found[1].memo
     assert sum(one.usage.requests for one in found) == 1
 
