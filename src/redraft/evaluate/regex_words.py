@@ -575,9 +575,13 @@ def _count_of_digits(tree: Iterable[tuple[Any, Any]]) -> int:
             case "BRANCH":
                 each = {_count_of_digits(option) for option in argument[1]}
                 counts.append(each.pop() if len(each) == 1 else 0)
-            case name:
+            case "MAX_REPEAT" if argument[0] == argument[1]:
+                counts.append(argument[0] * _count_of_digits(argument[2]))
+            case "LITERAL" | "IN" as name:
                 signs = "".join(map(_signs, _pieces_of(name, argument) or ()))
                 counts.append(len(signs) if signs.replace(_D, "0").isdecimal() else 0)
+            case _:
+                return 0
     is_fixed = all(str(op) == "LITERAL" for op, _ in tree)
     return 0 if is_fixed or 0 in counts else sum(counts)
 
