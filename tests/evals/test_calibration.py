@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from redraft import ConfigError, MemoryStore, ScriptedModel, Workflow
-from redraft.evals.calibration import Calibrations, Costs, Judging, StabilityTest, threshold_advice
+from redraft.evals.calibration import Calibration, Calibrations, Costs, StabilityTest, threshold_advice
 from redraft.loop.labels import LABEL, Label
 from redraft.loop.runs import Runs
 from redraft.stores.base import Record
@@ -141,7 +141,7 @@ def test_the_method_of_a_judge_is_read_under_its_former_name_too(name):
     assert record.options["judge_method"] == "score"
     options = {key: value for key, value in record.options.items() if key != "judge_method"}
     record = replace(record, options=options | {name: "probability"})
-    assert Judging.of(record).options.method == "probability"
+    assert Calibration.of(record).options.method == "probability"
 
 
 def test_another_model_or_rubric_is_another_judge():

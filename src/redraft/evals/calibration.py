@@ -84,32 +84,6 @@ class Judgement:
         return is_near(self.score, self.criterion.threshold)
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """A judge with the criteria and options of its newest run."""
-
-    judge: JudgeId
-    criteria: tuple[QualityCriterion, ...]
-    options: JudgeOptions
-    is_of_workflow: bool = False
-    """Whether it judged in a workflow's node. The workflow filled in its prompt, so it can't judge again."""
-
-    @classmethod
-    def of(cls, record: RunRecord) -> Judging | None:
-        """The judge of a run; None if no model scored it, or an earlier Redraft did not store which."""
-        judge_id = record.options.get("judge_id")
-        if not judge_id:
-            return None
-        options_of_run = record.options
-        options = JudgeOptions(
-            method=options_of_run.get("judge_method") or options_of_run.get("judge_kind", "score"),
-            prompt=options_of_run.get("reflection_prompt"),
-            structured=options_of_run.get("structured_reflection", True),
-        )
-        is_of_workflow = record.origin.surface == "workflow"
-        return cls(from_json(JudgeId, judge_id), tuple(criteria_of_judge(record)), options, is_of_workflow)
-
-
 def judgements_in(record: RunRecord, criteria: Iterable[QualityCriterion]) -> list[Judgement]:
     """A model's judgements in a run by these criteria, without duplicate outputs."""
     by_key: dict[str, Judgement] = {}
@@ -285,23 +259,32 @@ def kappa_cell(agreement: Agreement) -> str:
 
 @dataclass(frozen=True)  # without slots, for the cached properties
 class Calibration:
-    """A judge, its judgements, and their labels so far."""
+    """A judge, with the criteria and options of its newest run, its judgements, and their labels so far."""
 
-    judging: Judging
-    judgements: tuple[Judgement, ...]
+    judge: JudgeId
+    criteria: tuple[QualityCriterion, ...]
+    """The criteria that the model judges."""
+    options: JudgeOptions
+    is_of_workflow: bool = False
+    """Whether it judged in a workflow's node. The workflow filled in its prompt, so it can't judge again."""
+    judgements: tuple[Judgement, ...] = ()
     """In the order in which a person labels them."""
-    labels: Mapping[str, Label]
+    labels: Mapping[str, Label] = field(default_factory=dict[str, Label])
     """By the key of the judgement."""
 
-    @property
-    def judge(self) -> JudgeId:
-        """The judge's identity."""
-        return self.judging.judge
-
-    @property
-    def criteria(self) -> tuple[QualityCriterion, ...]:
-        """The criteria that the model judges."""
-        return self.judging.criteria
+    @classmethod
+    def of(cls, record: RunRecord) -> Calibration | None:
+        """The judge of a run; None if no model scored it, or an earlier Redraft did not store which."""
+        stored = record.options
+        if not stored.get("judge_id"):
+            return None
+        options = JudgeOptions(
+            method=stored.get("judge_method") or stored.get("judge_kind", "score"),
+            prompt=stored.get("reflection_prompt"),
+            structured=stored.get("structured_reflection", True),
+        )
+        judge, criteria = from_json(JudgeId, stored["judge_id"]), tuple(criteria_of_judge(record))
+        return cls(judge, criteria, options, record.origin.surface == "workflow")
 
     @cached_property
     def answers(self) -> tuple[Label, ...]:
@@ -346,7 +329,7 @@ class Calibration:
             "left": len(self.left),
             "labels": len(self.answers),
             "agreement": self.agreement,
-            "is_of_workflow": self.judging.is_of_workflow,
+            "is_of_workflow": self.is_of_workflow,
             "is_calibrated": self.is_calibrated,
             "sentence": self.sentence(),
         }
@@ -427,22 +410,26 @@ class Calibrations:
         """The judges of the newest runs, the judge with most judgements first."""
         runs = Runs(self._store)
         records = await runs.read_rows(await runs.rows(inner=True, limit=NEWEST))
-        of_judge: dict[JudgeId, Judging] = {}
+        of_judge: dict[JudgeId, Calibration] = {}
         judgements: defaultdict[JudgeId, list[Judgement]] = defaultdict(list)
         for record in records:
-            judging = Judging.of(record)
+            calibration = Calibration.of(record)
             if (
-                judging is None
+                calibration is None
                 or record.status not in ENDED_RUNS
                 or record.origin.name in (SECOND, STABILITY)
             ):
                 continue
-            newest = of_judge.setdefault(judging.judge, judging)
-            judgements[judging.judge] += judgements_in(record, newest.criteria)
+            newest = of_judge.setdefault(calibration.judge, calibration)
+            judgements[newest.judge] += judgements_in(record, newest.criteria)
         labels = await asyncio.gather(*(labels_of(self._store, judge) for judge in of_judge))
         calibrations = [
-            Calibration(of_judge[judge], _shuffled(judgements[judge]), {label.key: label for label in stored})
-            for judge, stored in zip(of_judge, labels, strict=True)
+            replace(
+                newest,
+                judgements=_shuffled(judgements[judge]),
+                labels={label.key: label for label in stored},
+            )
+            for (judge, newest), stored in zip(of_judge.items(), labels, strict=True)
         ]
         return sorted(calibrations, key=lambda calibration: -len(calibration.judgements))
 
@@ -577,7 +564,7 @@ class StabilityTest:
         self._budget = Budget(budget_tokens, budget_usd, budget_seconds)
         self._calibration, self._store = calibration, store
         self._repeats, self._concurrency, self._on_judged = repeats, concurrency, on_judged
-        if calibration.judging.is_of_workflow:
+        if calibration.is_of_workflow:
             raise ConfigError(
                 f"The judge {calibration.judge.key} is that of a workflow, which fills in its prompt, so it "
                 "can't be asked again here."
@@ -635,7 +622,7 @@ class StabilityTest:
 
     async def _judge(self, judgement: Judgement, number: int) -> ReflectionResult:
         """Judge an output again, or read the stored judgement."""
-        judging = self._calibration.judging
+        judging = self._calibration
         pattern = ReflectionPattern(
             reflection_prompt=judging.options.prompt,
             reflection_model=self._model,

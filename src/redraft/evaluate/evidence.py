@@ -328,7 +328,6 @@ class EvidenceGatherer:
     """Gather the evidence that the criteria of a panel name, and the results of the run's tools."""
 
     def __init__(self, criteria: Sequence[QualityCriterion], run_command: CommandRunner | None) -> None:
-        self._criteria = {criterion.name: criterion for criterion in criteria}
         self._sources = {
             criterion.name: sources for criterion in criteria if (sources := sources_of(criterion))
         }
