@@ -253,7 +253,7 @@ def test_the_retries_of_a_task_count():
     assert estimate(found, Task("Write.", "A text", **options, guardrails=[bool])).calls == 6
 
 
-def test_what_is_stored_is_not_counted_again():
+def test_a_try_with_a_result_is_not_counted_again():
     store = MemoryStore()
 
     def evaluation(answer):
@@ -265,10 +265,9 @@ def test_what_is_stored_is_not_counted_again():
     with pytest.raises(Killed):
         evaluation(Bad(stops_after=7)).run_sync()
     rest = evaluation(Bad()).estimate_sync()
-    # One try has ended, after five calls: the first version was returned, and graded once. Of the next try,
-    # a draft and its judgement are stored.
+    # One try has ended, after five calls: the first version was returned, and graded once.
     assert (rest.tries, rest.stored) == (2, 1)
-    assert calls_by(rest) == {LOOP: 3, JUDGE: 6, GRADING: 8}
+    assert calls_by(rest) == {LOOP: 4, JUDGE: 8, GRADING: 8}
     evaluation(Bad()).run_sync()
     done = evaluation(Bad()).estimate_sync()
     assert (done.calls, done.tokens, done.cost_usd) == (0, 0, 0)

@@ -14,7 +14,6 @@ from redraft.evaluate.judge import ScoreJudge, task_text
 from redraft.evaluate.panel import Panel
 from redraft.loop.budget import EXPECTED_REPLY, price_of
 from redraft.loop.evidence import LATEST_RUNS
-from redraft.loop.journal import STEP
 from redraft.loop.record import JUDGED
 from redraft.loop.triggers import NO_TRIGGERS
 from redraft.models.testing import ScriptedModel
@@ -199,13 +198,6 @@ def other_calls_of(pattern: ReflectionPattern) -> int:
 def prompt_tokens(task: PlainTask, *texts: str) -> int:
     """Estimated tokens of a prompt that contains a task."""
     return sum(map(estimate_tokens, (task_text(task), *texts))) + IMAGE_TOKENS * len(task.images)
-
-
-async def recorded_work(store: Store, run_id: str) -> tuple[int, int]:
-    """Drafts and judgements already stored by interrupted runs whose ids begin with `run_id`."""
-    steps = await store.find(STEP, prefix=run_id)
-    names = Counter(str(step.data["name"]).partition(" ")[0] for step in steps if "error" not in step.data)
-    return names["revise"] + (names["draft"] or names["generate"]), names["evaluate"] + names["judge"]
 
 
 # --- tokens and prices -------------------------------------------------------------------------------------

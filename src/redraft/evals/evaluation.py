@@ -40,7 +40,6 @@ from redraft.evals.estimate import (
     estimated,
     other_calls_of,
     prompt_tokens,
-    recorded_work,
 )
 from redraft.evals.judging import judge_alone
 from redraft.evals.report import (
@@ -78,7 +77,6 @@ from redraft.protocols import FRESH_TEMPERATURE, ChatModel, ModelChoice
 from redraft.settings import load_settings
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
-from redraft.stores.run_index import RunQuery, run_index
 from redraft.stores.sqlite import MemoryStore
 from redraft.types import (
     NOTHING_USED,
@@ -191,7 +189,7 @@ class Evaluation:
             check_prices(*judging)
 
     async def estimate(self) -> Estimate:
-        """Estimate the most that `run` may use, without calling a model. Stored results are not counted.
+        """Estimate the most that `run` may use, without calling a model. Tries with a result are not counted.
 
         Tokens are based on the agent's stored runs; without any, on the prompts and an assumed length of
         replies. Raises `ConfigError` and `StoreError` as `run` does.
@@ -199,22 +197,16 @@ class Evaluation:
         await self._check_same(self._evaluated())
         done = await self._load() if self._resumes else {}
         parts: list[EstimatedCalls] = []
-        grading, grades = Work(), await self._unused_grades() if self._resumes else 0
+        grading = Work()
         for arm in self._arms:
             drafts, judgements = Work(), Work()
             for case in self._cases:
                 grader = self._graders[case.id]
-                for number in range(1, self._n + 1):
-                    if (case.id, arm.name, number) in done:
-                        continue
-                    place = self._place(case, arm, number)
-                    stored = await recorded_work(self._store, place) if self._resumes else (0, 0)
-                    answers = arm.add_work(case, drafts, judgements, stored)
-                    if grader.is_paid:
-                        stored_grades = min(grades, answers)
-                        grades -= stored_grades
-                        prompt = prompt_tokens(case.task, grader.judges.rubric) + EXPECTED_REPLY
-                        grading.add(answers - stored_grades, calls_of_judgement(grader.judges), prompt)
+                left = sum((case.id, arm.name, number) not in done for number in range(1, self._n + 1))
+                answers = arm.add_work(case, drafts, judgements, left)
+                if grader.is_paid:
+                    prompt = prompt_tokens(case.task, grader.judges.rubric) + EXPECTED_REPLY
+                    grading.add(answers, calls_of_judgement(grader.judges), prompt)
             agent, model = arm.stored_as
             means = await RunMeans.stored(self._store, agent=agent, model=model)
             of = f" of {agent!r}"
@@ -302,22 +294,6 @@ class Evaluation:
         stored_tries = await tries_in(self._store, self._run_id)
         self._done.update({attempt.key: attempt for attempt in stored_tries if not attempt.error})
         return self._done
-
-    async def _unused_grades(self) -> int:
-        """The number of stored judgements of answers of interrupted tries; a lower bound."""
-        query = RunQuery({"agent": GRADE, "status": "finished"}, prefixes=(f"{self._run_id}.",))
-        stored = (await run_index(self._store).sum("agent", query)).get(GRADE)
-        if stored is None:
-            return 0
-        answers = {
-            digest(attempt.case, as_text(answer.output))
-            for attempt in self._done.values()
-            if self._graders[attempt.case].is_paid
-            for answer in attempt.answers
-        }
-        # Equal answers after different tool results are graded separately, so their calls are counted, too.
-        calls = stored.requests - sum(attempt.grading.requests for attempt in self._done.values())
-        return max(0, min(stored.runs - len(answers), calls))
 
     async def _attempt(self, case: EvalCase, arm: Arm, number: int, budget: SharedBudget) -> Try | None:
         """Let an arm answer a case, grade the answer after each version, and store the try.
@@ -502,12 +478,12 @@ class Arm:
             return self.agent.name, str(self.agent.definition["model"])
         return (self.name, "") if self.runner is None else (self.runner.origin.name, self.runner.origin.model)
 
-    def add_work(self, case: EvalCase, drafts: Work, judgements: Work, stored: tuple[int, int]) -> int:
-        """Add the most work of a try, less its `stored` work; returns the number of answers to grade."""
+    def add_work(self, case: EvalCase, drafts: Work, judgements: Work, tries: int) -> int:
+        """Add the most work of some tries; returns the number of answers to grade."""
         pattern = self.pattern
         if pattern is None:
-            drafts.add(1, None, 0)
-            return 1
+            drafts.add(tries, None, 0)
+            return tries
         runs, has_steps = 1, False
         if self.agent is not None:
             pattern = self.pattern_for(case)
@@ -522,7 +498,6 @@ class Arm:
                 runs += runner.task.retries
         calls_each = None if has_steps or self.judge is None else 1
         prompt = prompt_tokens(task, system, judges.rubric)
-        made, judged = stored
         if self.drafts:
             first = self.drafts - (self.shares is not None and pattern.candidates == 1)
             revisions, answers, verdicts, other = 0, first, first, 0
@@ -531,12 +506,12 @@ class Arm:
             answers = 1 + pattern.max_iterations
             verdicts = runs * (answers + (pattern.candidates if pattern.candidates > 1 else 0))
             other = runs * other_calls_of(pattern)
-        drafts.add(first - made, calls_each, prompt)
-        drafts.add(revisions - max(0, made - first), calls_each, prompt + EXPECTED_REPLY)
+        drafts.add(tries * first, calls_each, prompt)
+        drafts.add(tries * revisions, calls_each, prompt + EXPECTED_REPLY)
         if judges.signals.judged:
-            judgements.add(verdicts - judged, calls_of_judgement(judges), prompt + EXPECTED_REPLY)
-        judgements.add(other, 1, prompt + EXPECTED_REPLY)
-        return answers
+            judgements.add(tries * verdicts, calls_of_judgement(judges), prompt + EXPECTED_REPLY)
+        judgements.add(tries * other, 1, prompt + EXPECTED_REPLY)
+        return tries * answers
 
     def models(self) -> Iterator[object]:
         """The models that answer and judge in its runs."""
