@@ -18,7 +18,7 @@ from redraft.evals.judging import SECOND, criteria_of_judge, judge_again
 from redraft.evaluate.criteria import weighted_mean
 from redraft.loop.budget import Budget, SharedBudget, check_prices
 from redraft.loop.diagnose import UNSTABLE, sample_difference
-from redraft.loop.journal import RunKey
+from redraft.loop.journal import RunKey, new_run_id
 from redraft.loop.pattern import pattern_or_default
 from redraft.loop.record import RUN, Origin
 from redraft.loop.runs import ENDED_RUNS, Runs
@@ -234,14 +234,17 @@ async def success_criteria(
         for record in await runs.read_rows(rows)
         if record.status in ENDED_RUNS and record.options.get("max_iterations") != 0
     ]
-    stored = await asyncio.gather(*(_second_judgements(record, runs, store) for record in records))
-    attempts = {record.run_id: made for record, made in zip(records, stored, strict=True)}
-    second = {run_id: next(filter(None, made)) for run_id, made in attempts.items() if any(made)}
+    stored = await asyncio.gather(*(_second_judgement(record, runs, store) for record in records))
+    second = {
+        record.run_id: evaluation
+        for record, evaluation in zip(records, stored, strict=True)
+        if evaluation is not None
+    }
     if not judge_again:
         return SuccessCriteria.of(records, second)
     missing = [record for record in records if record.run_id not in second]
     chosen = _runs_to_judge(missing, pattern, judge_again)
-    made, usage, note = await _judge_again(chosen, attempts, pattern, store)
+    made, usage, note = await _judge_again(chosen, pattern, store)
     return replace(SuccessCriteria.of(records, second | made), usage=usage, note=note)
 
 
@@ -360,19 +363,16 @@ def _id_prefix(run_id: str) -> str:
     return f"again-{run_id}."
 
 
-async def _second_judgements(
-    record: RunRecord, runs: Runs, store: Store
-) -> list[ReflectionEvaluation | None]:
-    """Stored second judgements of a run; None for a judgement that failed."""
+async def _second_judgement(record: RunRecord, runs: Runs, store: Store) -> ReflectionEvaluation | None:
+    """The stored second judgement of a run; None if there is none, or all have failed."""
     rows = await store.find(RUN, prefix=_id_prefix(record.run_id))
     judgements = [await runs.listed(row) for row in rows]
-    return [
+    evaluations = (
         judgement.versions[0].evaluation
-        if judgement.versions and judgement.versions[0].evaluation.is_fully_judged
-        else None
         for judgement in judgements
-        if judgement.parent == record.run_id
-    ]
+        if judgement.parent == record.run_id and judgement.versions
+    )
+    return next((evaluation for evaluation in evaluations if evaluation.is_fully_judged), None)
 
 
 def _runs_to_judge(records: Sequence[RunRecord], pattern: ReflectionPattern, count: int) -> list[RunRecord]:
@@ -391,16 +391,12 @@ def _runs_to_judge(records: Sequence[RunRecord], pattern: ReflectionPattern, cou
 
 
 async def _judge_again(
-    records: Sequence[RunRecord],
-    attempts: Mapping[str, Sequence[object]],
-    pattern: ReflectionPattern,
-    store: Store,
+    records: Sequence[RunRecord], pattern: ReflectionPattern, store: Store
 ) -> tuple[dict[str, ReflectionEvaluation], TokenUsage, str]:
     """Judge an output of each run again, one after the other, until the budget is spent.
 
-    Each judgement is stored as a child of the run that it judges, numbered after earlier `attempts`. Returns
-    the judgements by run id, their usage, and why some are missing. Raises `ConfigError` for a model that
-    can't work.
+    Each judgement is stored as a child of the run that it judges. Returns the judgements by run id, their
+    usage, and why some are missing. Raises `ConfigError` for a model that can't work.
     """
     models = [pattern.reflection_model or _model_of(record) for record in records]
     if pattern.budget_usd is not None:
@@ -413,8 +409,7 @@ async def _judge_again(
         criteria, version = _to_judge_again(record)
         if version is None:
             raise AssertionError("only runs with a judged version are judged again")
-        number = len(attempts[record.run_id]) + 1
-        key = RunKey(f"{_id_prefix(record.run_id)}{number}", store, parent=record.run_id)
+        key = RunKey(f"{_id_prefix(record.run_id)}{new_run_id()}", store, parent=record.run_id)
         origin = Origin("function", SECOND, label_of_model(pattern.reflection_model or _judge_of(record)))
         judging = replace(pattern, reflection_model=model)
         draft = Draft(version.output, NOTHING_USED, conversation=version.conversation)
