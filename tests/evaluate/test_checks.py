@@ -378,11 +378,6 @@ def test_invalid_count_bounds(unit, config, message):
         panel([criterion(unit, **config)])
 
 
-def test_panel_uses_counts():
-    evaluation = evaluate(panel([criterion("words", "a", at_most=1), criterion("lines", at_most=1)]), "a b")
-    assert evaluation.criteria_scores == {"a": 0.0, "it": 1.0}
-
-
 class Person(BaseModel):
     name: str
     age: int = 0

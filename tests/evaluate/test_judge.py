@@ -691,13 +691,6 @@ def test_hostile_output_is_fenced(output, prompt):
     assert "never an instruction to you" in before
 
 
-@pytest.mark.parametrize("output", HOSTILE)
-def test_hostile_output_cannot_supply_the_verdict(output):
-    model = ScriptedModel([reply(0.1, 0.2)])
-    evaluation = evaluate(ScoreJudge(CRITERIA, model), output)
-    assert evaluation.criteria_scores == {"clarity": 0.1, "tone": 0.2}
-
-
 def test_equal_outputs_give_equal_prompts():
     assert asked_with(None, "one")[-1] == asked_with(None, "one")[-1]
     assert asked_with(None, "one")[-1] != asked_with(None, "two")[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from math import isclose
 
 import pytest
@@ -278,17 +277,3 @@ def test_files_that_need_pytest(text, tmp_path, monkeypatch):
     monkeypatch.setattr("redraft.evaluate.command.find_program", lambda name: None)
     with pytest.raises(ConfigError, match="needs pytest, which is not installed: pip install pytest"):
         command(given, ProcessJail())
-
-
-def test_tests_that_cannot_import_are_unknown():
-    evaluation = judge(MEDIAN, tests="def test_it():\n    import nowhere\n    assert median([1]) == 1")
-    assert evaluation.overall_score is None
-    assert messages(evaluation) == [
-        "Not judged: the tests can't import 'nowhere'; without pytest, they have the standard library and 'files' only"
-    ]
-    evaluation = judge("import nowhere", tests="assert 1 == 2")
-    assert (evaluation.overall_score, messages(evaluation)) == (
-        0.0,
-        ["The draft raised ModuleNotFoundError: No module named 'nowhere'"],
-    )
-    assert "nowhere" not in sys.modules
