@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 from redraft._pointers import path_of
 from redraft._texts import counted, limits_in_words, listed
 from redraft.evaluate.checks import function_of
-from redraft.evaluate.command import runs_program
 from redraft.evaluate.criteria import needs_model, required
 from redraft.evaluate.function_words import messages_in, messages_of
-from redraft.evaluate.python_checks import read_calls, read_tests, tests_of
 from redraft.evaluate.regex_words import NUMBERS, as_json, phrase_of
 from redraft.types import COUNTS, Issue, in_one_line, unwrapped
 
@@ -247,6 +245,9 @@ def requirements_in(code: str) -> tuple[str, ...]:
 
 
 def _of_command(criterion: QualityCriterion) -> list[Requirement]:
+    from redraft.evaluate.command import runs_program  # noqa: PLC0415 (few criteria are commands)
+    from redraft.evaluate.python_checks import read_calls, read_tests, tests_of  # noqa: PLC0415 (as above)
+
     config = criterion.evaluator_config
     if "calls" in config:
         return _of_checks(read_calls(criterion, config["calls"]))
