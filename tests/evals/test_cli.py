@@ -131,7 +131,7 @@ def test_a_dry_run_asks_no_model_and_writes_nothing(project, monkeypatch):
     result = redraft(*words, "--junit", "out/j.xml")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("24 tries to make. At most 60 calls without retries: agent 60 (")
-    assert "about $0.0000. Tokens of the agent" in " ".join(result.stdout.split())
+    assert "about $0.0000. Tokens of 'loop' and 'best-of-3'" in " ".join(result.stdout.split())
     as_json = document(redraft(*words, "--json"))
     assert (as_json["calls"], as_json["cost_usd"], as_json["tries"]) == (60, 0, 24)
     assert [part["calls"] for part in as_json["parts"] if part["by"] == "agent"] == [36, 24]

@@ -179,19 +179,12 @@ def test_arms_with_other_sources_of_tokens_are_named():
         " Tokens of 'y' are estimated from prompts, with 1,024 for a reply."
     )
     same = estimate(cases(2), {"x": new, "y": new}, store=store).sentence()
-    assert same.endswith(" Tokens of the agent are estimated from prompts, with 1,024 for a reply.")
+    assert same.endswith(" Tokens of 'x' and 'y' are estimated from prompts, with 1,024 for a reply.")
     judge = Agent(ScriptedModel(Bad()), pattern=ReflectionPattern(1, [JUDGED]), keep=store, name="j")
     judge.run_sync("Task.")
     judged_too = estimate(judged(2), judge, model=ScriptedModel(Bad()), store=store).sentence()
-    assert "Tokens of the judge of 'j' are those of 1 stored run of 'j'." in judged_too
+    assert "Tokens of 'j' and the judge of 'j' are those of 1 stored run of 'j'." in judged_too
     assert "Tokens of the grading are estimated from prompts, with 1,024 for a reply." in judged_too
-
-
-def test_the_name_of_an_arm_is_no_part_of_a_sentence():
-    arm = "Tokens of the agent x"
-    new = Agent(ScriptedModel(Bad()), pattern=ReflectionPattern(0), keep=False, name="v")
-    told = estimate(cases(2), {arm: lambda prompt: prompt, "y": new}).sentence()
-    assert f" What {arm!r} asks of models is unknown. Tokens of 'y' are estimated" in told
 
 
 def test_a_scripted_model_costs_nothing_unless_it_has_a_price():
@@ -233,7 +226,7 @@ def test_what_a_function_calls_is_unknown():
     assert calls_by(result) == {("<lambda>", "agent"): None, GRADING: 4}
     assert (result.calls, result.tokens, result.cost_usd) == (None, None, None)
     assert result.sentence().startswith("2 tries to make. Calls: agent unknown, judge 4 (ScriptedModel). ")
-    assert "What '<lambda>' asks of models is unknown." in result.sentence()
+    assert "Tokens of '<lambda>' are unknown." in result.sentence()
 
 
 def test_an_agent_with_tools_makes_an_unknown_number_of_calls(server):

@@ -48,7 +48,14 @@ class EstimatedCalls:
     cost_usd: float | None
     """None without a price."""
     basis: str
-    """What the token counts are based on."""
+    """What the token counts are based on: a predicate."""
+
+    @property
+    def asker(self) -> str:
+        """What asks for the calls, in a sentence."""
+        if self.by == "agent":
+            return repr(self.purpose)
+        return "the grading" if self.purpose == "grading" else f"the judge of {self.purpose!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,33 +115,17 @@ class Estimate:
             models = {part.model: None for part in self.parts if part.model and part.cost_usd is None}
             unpriced = f" (no price of {listed(list(models))})" if models else ""
             sentences.append(f"{tokens} tokens if all are made, {cost}{unpriced}")
-        return ". ".join([*sentences, *self._bases()]) + "."
-
-    def _bases(self) -> list[str]:
-        """What the token counts of each role are based on, by arm where the arms differ."""
-        asked = [part for part in self.parts if part.calls != 0]
-        sentences: list[str] = []
-        for by in dict.fromkeys(part.by for part in asked):
-            bases = dict.fromkeys(part.basis for part in asked if part.by == by)
-            for basis in bases:
-                askers = [_asker(part) for part in asked if (part.by, part.basis) == (by, basis)]
-                of_role = f"Tokens of the {by} "
-                is_shared = len(bases) == 1 or not basis.startswith(of_role)  # else it names its arm itself
-                rest = basis.removeprefix(of_role)
-                sentences.append(basis if is_shared else f"Tokens of {listed(askers)} {rest}")
-        return list(dict.fromkeys(sentences))
+        askers: dict[str, list[str]] = {}
+        for part in self.parts:
+            if part.calls != 0:
+                askers.setdefault(part.basis, []).append(part.asker)
+        sentences += [f"Tokens of {listed(names)} {basis}" for basis, names in askers.items()]
+        return ". ".join(sentences) + "."
 
     def document(self) -> dict[str, Any]:
         """The estimate as plain data."""
         sums = {"calls": self.calls, "tokens": self.tokens, "cost_usd": self.cost_usd}
         return {**to_json(self), **sums, "sentence": self.sentence()}
-
-
-def _asker(part: EstimatedCalls) -> str:
-    """What asks for calls, in a sentence."""
-    if part.by == "agent":
-        return repr(part.purpose)
-    return "the grading" if part.purpose == "grading" else f"the judge of {part.purpose!r}"
 
 
 def _sum(values: Iterable[Any]) -> Any:
@@ -248,13 +239,12 @@ def estimated(
             estimate,
             input_tokens=round(times * means.input_tokens[by]),
             output_tokens=round(times * means.output_tokens[by]),
-            basis=f"Tokens of the {by} are those of {counted(means.runs, 'stored run')}{of}",
+            basis=f"are those of {counted(means.runs, 'stored run')}{of}",
         )
     elif work.calls is None or model is None:
-        basis = f"What {purpose!r} asks of models is unknown"
-        return replace(estimate, input_tokens=None, output_tokens=None, basis=basis)
+        return replace(estimate, input_tokens=None, output_tokens=None, basis="are unknown")
     else:
-        basis = f"Tokens of the {by} are estimated from prompts, with {EXPECTED_REPLY:,} for a reply"
+        basis = f"are estimated from prompts, with {EXPECTED_REPLY:,} for a reply"
         estimate = replace(estimate, basis=basis)
     return replace(estimate, cost_usd=_price(estimate, model, work, means))
 
