@@ -1,6 +1,5 @@
 """The judge by probability: yes/no questions, answered by log probabilities."""
 
-import asyncio
 from dataclasses import replace
 from math import log
 
@@ -35,51 +34,38 @@ def answering(critique=None, **by_name):
     return ScriptedModel(answer)
 
 
-@pytest.mark.parametrize(
-    ("alternatives", "score"),
-    [
-        ({"Yes": 0.6, "No": 0.2}, 0.75),
-        ({"Yes": 0.3, " yes": 0.2, "YES": 0.1, "no": 0.1, " No": 0.1}, 0.75),
-        ({"▁Yes": 0.3, "Ġno": 0.1, "**Yes": 0.3, "\nNo": 0.1}, 0.75),
-        ({"Yes": 1.0}, 1.0),
-        ({"No": 0.9, "Maybe": 0.1}, 0.0),
-        ({"Maybe": 0.9, "Yesterday": 0.05, "Nothing": 0.05}, None),
-        ({"Maybe": 0.999, "Yes": 0.0009, "No": 0.0001}, None),
-    ],
-)
-def test_is_the_share_of_yes(alternatives, score):
-    critique = {"issues": [], "suggestions": [], "confidence": 1}
-    evaluation = evaluate(
-        ProbabilityJudge(CRITERIA[:1], answering(critique, clarity=tokens(**alternatives)), HOW), "x"
-    )
-    found = evaluation.criteria_scores["clarity"]
-    assert found == (None if score is None else pytest.approx(score))
-    if score is None:
-        issue = Issue("Not judged: the judge answered neither yes nor no.", "clarity")
-        assert (evaluation.issues, evaluation.confidence) == ((issue,), 0.0)
+NEITHER = "the judge answered neither yes nor no"
+FEW = "the model returned only {}, too few to tell yes from no"
 
 
 @pytest.mark.parametrize(
-    ("alternatives", "score"),
+    ("alternatives", "score", "why"),
     [
-        ({"Yes": 0.34}, None),
-        ({"No": 0.5}, None),
-        ({"Yes": 0.34, "Sure": 0.3}, None),
-        ({"Yes": 0.99}, 1.0),
-        ({"No": 0.95}, 0.0),
-        ({"Yes": 0.34, "No": 0.33, "Sure": 0.01}, 0.34 / 0.67),
-        ({"Yes": 0.8, "Maybe": 0.02}, 1.0),
+        ({"Yes": 0.6, "No": 0.2}, 0.75, ""),
+        ({"Yes": 0.3, " yes": 0.2, "YES": 0.1, "no": 0.1, " No": 0.1}, 0.75, ""),
+        ({"▁Yes": 0.3, "Ġno": 0.1, "**Yes": 0.3, "\nNo": 0.1}, 0.75, ""),
+        ({"Yes": 1.0}, 1.0, ""),
+        ({"No": 0.9, "Maybe": 0.1}, 0.0, ""),
+        ({"Maybe": 0.9, "Yesterday": 0.05, "Nothing": 0.05}, None, NEITHER),
+        ({"Maybe": 0.999, "Yes": 0.0009, "No": 0.0001}, None, NEITHER),
+        # A probability that depends on alternatives that were not returned is unknown.
+        ({"Yes": 0.34}, None, FEW.format("1 alternative")),
+        ({"No": 0.5}, None, FEW.format("1 alternative")),
+        ({"Yes": 0.34, "Sure": 0.3}, None, FEW.format("2 alternatives")),
+        ({"Yes": 0.99}, 1.0, ""),
+        ({"No": 0.95}, 0.0, ""),
+        ({"Yes": 0.34, "No": 0.33, "Sure": 0.01}, 0.34 / 0.67, ""),
+        ({"Yes": 0.8, "Maybe": 0.02}, 1.0, ""),
     ],
 )
-def test_a_probability_that_depends_on_missing_alternatives_is_unknown(alternatives, score):
+def test_is_the_share_of_yes(alternatives, score, why):
     critique = {"issues": [], "suggestions": [], "confidence": 1}
     model = answering(critique, clarity=tokens(**alternatives))
     evaluation = evaluate(ProbabilityJudge(CRITERIA[:1], model, HOW), "x")
-    assert evaluation.criteria_scores["clarity"] == (None if score is None else pytest.approx(score))
-    if score is None:
-        returned = "1 alternative" if len(alternatives) == 1 else "2 alternatives"
-        assert f"the model returned only {returned}" in evaluation.issues[0]
-        assert not evaluation.satisfactory
+    assert evaluation.criteria_scores["clarity"] == (score and pytest.approx(score))
+    if why:
+        assert evaluation.issues == (Issue(f"Not judged: {why}.", "clarity"),)
+        assert (evaluation.confidence, evaluation.satisfactory) == (0.0, False)
 
 
 def test_asks_one_short_question_per_criterion():
@@ -100,16 +86,6 @@ def test_questions_share_a_prefix():
     first, second = (request.messages for request in model.requests)
     assert first[0] == second[0]
     assert first[1].content.split("\nclarity: ")[0] == second[1].content.split("\ntone: ")[0]
-
-
-def test_questions_run_concurrently():
-    everybody = asyncio.Barrier(2)
-
-    async def answer(request):
-        await asyncio.wait_for(everybody.wait(), 60)
-        return tokens(Yes=0.9)
-
-    assert evaluate(ProbabilityJudge(CRITERIA, ScriptedModel(answer), HOW), "x").overall_score == 1.0
 
 
 def test_asks_for_a_critique_below_the_threshold():
