@@ -295,7 +295,6 @@ LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
         ("uses: llm.call, with: {prompt: '{{ state.x }}'}, goto: end", True),
         ("uses: llm.call, with: {messages: [{role: user, content: '{{ state.x }}'}]}, goto: end", True),
         ("uses: llm.call, with: {prompt: x, schema: {const: '{{ state.x }}'}}, on_error: continue", False),
-        (f"uses: reflection.loop, with: {{generator: {{run: return 1}}, evaluator: {CODE}}}", True),
         (f"uses: reflection.loop, with: {{generator: {{run: return state}}, evaluator: {CODE}}}", False),
         (LOOP.replace("SEES", "state.x"), True),
         (LOOP.replace("SEES", "state.reflection_errors"), True),

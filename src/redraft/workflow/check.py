@@ -8,9 +8,10 @@ import inspect
 import re
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redraft._texts import short_repr
 from redraft._validation import nearest
@@ -182,7 +183,11 @@ class _FileCheck:
         self.unbounded = {
             node.name: index for index, node in enumerate(spec.nodes) if node.max_visits is None
         }
-        self.texts = {node.output or node.name for node in spec.nodes if _returns_text(node)}
+        self.texts = {
+            node.output or node.name
+            for node in spec.nodes
+            if node.action != LOOP and node.map is None and _gives_text(node)
+        }
         """Keys of the state with the text of a model."""
 
     def all(self) -> None:
@@ -563,32 +568,22 @@ class _FileCheck:
             self.note(path, ported.CONTENT)
 
     def cycles(self) -> None:
-        """Reject cycles of gotos without a `max_visits` (depth-first search)."""
-        successors = [self.successors(index) for index in range(len(self.names))]
-        on_path: dict[int, bool] = {}  # for each visited node, whether it is on the current path
-        for start in range(len(successors)):
-            stack = [] if start in on_path else [(start, iter(successors[start]))]
-            on_path.setdefault(start, True)
-            while stack:
-                index, rest = stack[-1]
-                to = next(rest, None)
-                if to is None:
-                    on_path[index] = False
-                    stack.pop()
-                elif to not in on_path:
-                    on_path[to] = True
-                    stack.append((to, iter(successors[to])))
-                elif on_path[to]:
-                    path = [index for index, _ in stack]
-                    self.fail_cycle([*path[path.index(to) :], to])
-
-    def fail_cycle(self, cycle: list[int]) -> None:
-        jumping, to = next((index, successor) for index, successor in pairwise(cycle) if successor <= index)
-        self.fail(
-            ("nodes", jumping),
-            f"the cycle from {self.names[jumping]!r} back to {self.names[to]!r} is unbounded; "
-            f"give {self.names[to]!r} a 'max_visits'",
-        )
+        """Reject cycles of gotos without a `max_visits`."""
+        successors = {index: self.successors(index) for index in range(len(self.names))}
+        while True:
+            try:
+                TopologicalSorter(successors).prepare()
+            except CycleError as error:
+                cycle: list[int] = error.args[1]  # each node is a successor of the next
+            else:
+                return
+            to, jumping = next((to, index) for to, index in pairwise(cycle) if to <= index)
+            successors[jumping].remove(to)
+            self.fail(
+                ("nodes", jumping),
+                f"the cycle from {self.names[jumping]!r} back to {self.names[to]!r} is unbounded; "
+                f"give {self.names[to]!r} a 'max_visits'",
+            )
 
     def successors(self, index: int) -> list[int]:
         """The nodes that may follow a node any number of times: targets with a `max_visits` may not."""
@@ -653,11 +648,6 @@ def _names_in(tree: ast.Module) -> tuple[dict[str, int], set[str]]:
     return read, defined
 
 
-def _returns_text(node: Node) -> bool:
-    """Whether a node's result is the text of a model."""
-    return node.action == LLM_CALL and SCHEMA not in node.with_ and node.map is None
-
-
 def _wrong_arguments(
     fn: Callable[..., Any], name: str, params: Iterable[str]
 ) -> Iterator[tuple[KeyPath, str]]:
@@ -697,150 +687,89 @@ def missing_values(
     inputs: Iterable[str],
     own: Container[str | None] = (),
 ) -> Iterator[WorkflowError]:
-    """Yield an error for each value that is certain to be read and that nothing sets.
+    """Yield an error for each value that a run is certain to read and that nothing sets.
 
-    Only nodes that are certain to run are checked. A value that an earlier node may set is not missing: the
-    keys of code and replies are certain only if they are literal or closed by a schema. `own` are the user's
-    own actions.
+    A value that an earlier node may set is not missing. `own` are the user's own actions.
     """
-    state = set(inputs)
-    available = {"state": state, "variables": {*spec.variables, *inputs}}
-    reported = set[tuple[str | int, ...]]()
-    names = {node.name: node.output for node in spec.nodes}
+    available = {"state": {*inputs}, "variables": {*spec.variables, *inputs}}
+    outputs = {node.name: node.output for node in spec.nodes}
+    reported = set[KeyPath]()
+    for read, path, index in _certain_reads(spec, own):
+        scope, key = (*map(str, read[:2]), "")[:2]
+        before = spec.nodes[:index]
+        if scope not in available or not key or key in available[scope] or read[:2] in reported:
+            continue
+        if scope == "state" and any(_may_set(key, earlier, own) for earlier in before):
+            continue
+        is_inside = path[0] == "nodes" and path[2:4] != ("with", "data")
+        if scope == "state" and is_inside and key in _set_inside(spec.nodes[index]):
+            continue
+        reported.add(read[:2])
+        hint = f"put it into the initial state (`redraft run -v {key}=TEXT`)"
+        if spec.inputs:  # then no other name can be passed
+            hint = "declare it under 'inputs', or set it in a node before"
+        set_before = {*available[scope], *(earlier.output or earlier.name for earlier in before)}
+        if scope == "state" and outputs.get(key):
+            hint = f"the result of {key!r} is state.{outputs[key]}"
+        elif similar := get_close_matches(key, set_before, 1):
+            hint = f"did you mean '{scope}.{similar[0]}'? Or {hint}"
+        yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {hint}")
+
+
+def _certain_reads(spec: WorkflowSpec, own: Container[str | None]) -> Iterator[tuple[KeyPath, KeyPath, int]]:
+    """Yield what every run reads: the path of the value, the place that reads it, and the nodes before it.
+
+    These are reads by nodes that are certain to run, and by outputs.
+    """
+    reads = list[tuple[str, KeyPath, int]]()
     for index, node in enumerate(spec.nodes):
-        if node.action == LOOP:
-            state |= {*RESULT_KEYS, FEEDBACK, REQUIREMENTS}
-        inside = _set_inside(node)
-        for text, path in _templates_read(node, ("nodes", index), own):
-            for scope, *rest in sorted(valid_template(text).certain, key=str):
-                name = (scope, *rest[:1])
-                if scope not in available or not rest or rest[0] in available[str(scope)] or name in reported:
-                    continue
-                if scope == "state" and rest[0] in inside and path[2:4] != ("with", "data"):
-                    continue
-                key, before = str(rest[0]), spec.nodes[:index]
-                if scope == "state" and any(_may_set(key, earlier, names, own) for earlier in before):
-                    continue
-                reported.add(name)
-                hint = f"put it into the initial state (`redraft run -v {key}=TEXT`)"
-                if spec.inputs:  # then no other name can be passed
-                    hint = "declare it under 'inputs', or set it in a node before"
-                set_before = {*available[str(scope)], *(earlier.output or earlier.name for earlier in before)}
-                if similar := get_close_matches(key, set_before, 1):
-                    hint = f"did you mean '{scope}.{similar[0]}'? Or {hint}"
-                yield source.error(path, f"{scope}.{key} is read here, but nothing sets it: {hint}")
-        # An unknown action may be a misspelled loop, which may set any key.
-        is_misspelled = node.action not in BUILT_IN and get_close_matches(node.action or "", [LOOP], 1, 0.8)
-        if node.goto is not None or node.on_error not in (RAISE, CONTINUE) or is_misspelled:
-            return
-        if node.on_error == CONTINUE:
-            state.add("error")
+        reads += ((text, path, index) for text, path in _templates_read(node, ("nodes", index), own))
+        if node.goto is not None or node.on_error not in (RAISE, CONTINUE):
+            break
+    for name, declared in spec.outputs.items():
+        if isinstance(declared, str) or VALUE not in declared:
+            if not (isinstance(declared, str) and declared.endswith("?")):
+                yield ("state", name), ("outputs", name), len(spec.nodes)
+            continue
+        templates = templates_in(declared[VALUE], ("outputs", name, VALUE), NO_TEMPLATES)
+        reads += ((text, path, len(spec.nodes)) for text, path in templates)
+    for text, path, index in reads:
+        yield from ((read, path, index) for read in sorted(valid_template(text).certain, key=str))
 
 
-def missing_outputs(
-    spec: WorkflowSpec,
-    source: WorkflowFile,
-    inputs: Iterable[str],
-    own: Container[str | None] = (),
-) -> Iterator[WorkflowError]:
-    """Yield an error for each output that reads a key of the state that nothing can set.
+def _may_set(key: str, node: Node, own: Container[str | None]) -> bool:
+    """Whether a node may set a key of the state.
 
-    `own` are the user's own actions.
+    Code, the user's own actions, inner workflows and replies with a schema may set any key.
     """
-    available = {*inputs, *RESULT_KEYS, FEEDBACK, REQUIREMENTS, "error"}
-    names = {node.name: node.output for node in spec.nodes}
-    for output, declared in spec.outputs.items():
-        path: KeyPath = ("outputs", output)
-        reads: list[tuple[tuple[str | int, ...], KeyPath]] = []
-        if not isinstance(declared, str) and VALUE in declared:
-            templates = templates_in(declared[VALUE], (*path, VALUE), NO_TEMPLATES)
-            reads = [(read, place) for text, place in templates for read in valid_template(text).certain]
-        elif not (isinstance(declared, str) and declared.endswith("?")):
-            reads = [(("state", output), path)]
-        for (scope, *rest), place in sorted(reads, key=str):
-            key = str(rest[0]) if rest else ""
-            if (
-                scope != "state"
-                or not key
-                or key in available
-                or any(_may_set(key, node, names, own) for node in spec.nodes)
-            ):
-                continue
-            available.add(key)  # report it once
-            where = f": the result of {key!r} is state.{names[key]}" if names.get(key) else ""
-            yield source.error(place, f"state.{key} is read here, but no node sets it{where}")
-
-
-def _may_set(key: str, node: Node, names: Container[str], own: Container[str | None]) -> bool:
-    """Whether a node may set a key of the state; `names` are the names of all nodes."""
-    if node.output == key or (node.output is None and node.name == key):
+    if key == (node.output or node.name) or (key == "error" and node.on_error != RAISE):
         return True
-    if node.map is not None or (node.output is not None and node.action != LOOP):
+    is_loop = bool(get_close_matches(node.action or "", [LOOP], 1, 0.8))  # perhaps misspelled
+    if node.map is not None or (node.output is not None and not is_loop):
         return False
-    if node.run is not None:
-        return node.language != "python" or _may_return(key, node.run)
-    if key == MODEL and node.action in BUILT_IN and node.action not in own:
-        return False  # built-in actions never set the model
-    if node.action in own or node.action not in (LOOP, LLM_CALL):
+    if node.action in own or node.file is not None:
         return True
-    if node.action == LOOP and key != RESULT and not _loop_may_set(key, node.with_, own):
-        return False
-    return not _returns_text(node) and (key not in names or _may_reply(key, node))
+    if key == MODEL:  # built-in actions never set it, nor does code that neither names it nor reads the state
+        return any(word in (node.run or "") for word in (MODEL, "state"))
+    return key in (*_set_inside(node), RESULT) if _gives_text(node) else True
 
 
-def _loop_may_set(key: str, params: Mapping[str, Any], own: Container[str | None]) -> bool:
-    """Whether a loop's output may be an object with this key: not if it is text, or a schema forbids it."""
-    generator, evaluator = params.get("generator"), params.get("evaluator")
-    if not isinstance(generator, dict) or not isinstance(evaluator, dict):
-        return True
-    call, judge = cast("dict[str, Any]", generator), cast("dict[str, Any]", evaluator)
-    if judge.get("type") == "schema":  # which also parses text as JSON
-        return not _is_closed_to(key, judge.get(SCHEMA))
-    if "corrector" in params:
-        return True
-    if "run" in call:
-        return call.get("language", "python") != "python" or _may_return(key, str(call["run"]))
-    action = plain_name(str(call.get("action")))
-    if action != LLM_CALL or action in own:
-        return True
-    return SCHEMA in call and not _is_closed_to(key, call[SCHEMA])
+def _gives_text(node: Node) -> bool:
+    """Whether the result of a node, or of each item of its `map`, is text that a model writes."""
+    call = node.with_
+    if node.action == LOOP:  # a corrector, or an evaluator that parses JSON, may make something else of it
+        call, evaluator = ported.mapping(call.get("generator")), ported.mapping(call.get("evaluator"))
+        may_change = "corrector" in node.with_ or evaluator.get("type") == SCHEMA
+        return not may_change and plain_name(str(call.get("action"))) == LLM_CALL and SCHEMA not in call
+    return node.action == LLM_CALL and SCHEMA not in call
 
 
-def _is_closed_to(key: str, schema: Any) -> bool:
-    """Whether a schema allows no object with this key."""
-    if not isinstance(schema, dict):
-        return False
-    keywords = cast("dict[str, Any]", schema)
-    return (
-        keywords.get("additionalProperties") is False
-        and key not in (keywords.get("properties") or {})
-        and "patternProperties" not in keywords
-    )
-
-
-def _may_reply(key: str, node: Node) -> bool:
-    """Whether a model may answer a node with an object that has this key, the name of another node.
-
-    Not if the parameters don't mention the key, unless the request for it may come from another source:
-    another action or code, a file, or a template in a prompt if no schema names the keys.
-    """
-    params, text = node.with_, str(node.with_)
-    calls: list[Any] = [params]
+def _set_inside(node: Node) -> Collection[str]:
+    """The keys that a reflection action adds to the state for its own templates."""
     if node.action == LOOP:
-        calls = [params.get("generator"), params.get("corrector", {})]
-    return (
-        repr(key)[1:-1] in text
-        or "$ref" in text
-        or not all(map(_only_asks, calls))
-        or ("{{" in text and "'properties'" not in text and "'required'" not in text)
-    )
-
-
-def _only_asks(call: Any) -> bool:
-    """Whether a call is a call of `llm.call`."""
-    if not isinstance(call, dict) or "run" in call:
-        return False
-    return plain_name(str(cast("dict[str, Any]", call).get("action", LLM_CALL))) == LLM_CALL
+        return (*RESULT_KEYS, FEEDBACK, REQUIREMENTS)
+    keys = {EVALUATE: {OUTPUT}, CORRECT: {OUTPUT, "reflection_errors"}}.get(node.action or "", set[str]())
+    return keys if node.with_.get("data") is not None else keys - {OUTPUT}
 
 
 def _templates_read(node: Node, path: KeyPath, own: Container[str | None]) -> Iterator[tuple[str, KeyPath]]:
@@ -862,12 +791,6 @@ def _templates_read(node: Node, path: KeyPath, own: Container[str | None]) -> It
     )
     if is_judged and node.with_.get("data") is None:
         yield braced(f"state.{OUTPUT}"), inside
-
-
-def _set_inside(node: Node) -> Collection[str]:
-    """The keys that `reflection.evaluate` or `.correct` adds to the state for its own templates."""
-    keys = {EVALUATE: {OUTPUT}, CORRECT: {OUTPUT, "reflection_errors"}}.get(node.action or "", set[str]())
-    return keys if node.with_.get("data") is not None else keys - {OUTPUT}
 
 
 def check_models(
@@ -892,7 +815,7 @@ def check_models(
             targets = {name for node in later for name in (node.on_error, *(jump.to for jump in node.jumps))}
             goes_back = any(node.name in targets for node in spec.nodes[: index + 1])
             before = spec.nodes if goes_back else spec.nodes[:index]
-            if any(_may_set(MODEL, node, (), resources.actions) for node in before):
+            if any(_may_set(MODEL, node, resources.actions) for node in before):
                 continue
         try:
             model = resources.model_for(name, scope)
@@ -909,40 +832,6 @@ def check_models(
         if full_name is not None:
             model_names.add(full_name)
     return replace(uses, model_names=frozenset(model_names)), problems
-
-
-def _may_return(key: str, code: str) -> bool:
-    """Whether Python code may return an object with this key: not if all keys that it returns are literal."""
-    returned: list[ast.expr | None] = []
-    other_mentions = 0  # of `result`, besides simple assignments
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the check of the code reports it
-        return True
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Return):
-            returned.append(node.value)
-        elif isinstance(node, ast.Assign) and all(_is_result(target) for target in node.targets):
-            returned.append(node.value)
-            other_mentions -= len(node.targets)
-        other_mentions += _is_result(node)
-    # A last expression counts even if there is a return: that may be in a function, or return nothing.
-    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
-        returned.append(last.value)
-    # Any other mention of `result` may change it.
-    return other_mentions > 0 or not all(_is_literal_without(key, value) for value in returned)
-
-
-def _is_result(node: ast.AST) -> bool:
-    """Whether a node reads, assigns or captures `result`."""
-    return "result" in (getattr(node, "id", None), getattr(node, "name", None), getattr(node, "rest", None))
-
-
-def _is_literal_without(key: str, value: ast.expr | None) -> bool:
-    if isinstance(value, ast.Dict):
-        return all(isinstance(item, ast.Constant) and item.value != key for item in value.keys)
-    never_objects = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Compare)
-    return value is None or isinstance(value, never_objects)
 
 
 async def refused_code(

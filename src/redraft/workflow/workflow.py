@@ -27,7 +27,6 @@ from redraft.workflow.approval import WaitingForAnswer
 from redraft.workflow.check import (
     check_file,
     check_models,
-    missing_outputs,
     missing_values,
     refused_code,
 )
@@ -191,9 +190,7 @@ class Workflow:
         # For an inner workflow, the check of the outer file has reported the mistakes in its inputs.
         problems = [] if inside else [self.source.error(path, what) for path, what in wrong]
         provided = {*inputs, *(() if inside else [str(path[1]) for path, _ in wrong if path[1:]])}
-        own = self._resources.actions
-        problems += missing_values(self.spec, self.source, provided, own)
-        problems += missing_outputs(self.spec, self.source, provided, own)
+        problems += missing_values(self.spec, self.source, provided, self._resources.actions)
         resources = replace(self._resources, model=self.spec.model or default_model)
         priced = priced or self.spec.budget.usd is not None
         uses, unusable = check_models(self._uses, self.spec, self.source, resources, inputs, priced=priced)
