@@ -340,7 +340,7 @@ FILES = {
     ),
     "a reference to nothing": (
         params("prompt: x\nmodel: gpt-4\nschema:\n  items:\n    $ref: '#/$defs/a'", "llm.call"),
-        10, "n", "with.schema.items.$ref", "'/$defs/a' does not exist",
+        10, "n", "with.schema.items.$ref", "'#/$defs/a' does not exist",
     ),
     "a reference to a missing file": (
         params("prompt: x\nmodel: gpt-4\nschema:\n  items:\n    $ref: ./a.json", "llm.call"),
@@ -887,7 +887,7 @@ PAIRS = {
     "a parameter that is not there and one that is missing": (params("colour: red", "own"), ["no parameter 'colour'", "needs the parameter 'prompt'"]),
     "a type in a schema and a reference": (
         params("prompt: x\nmodel: gpt-4\nschema: {properties: {a: {type: strng}, b: {$ref: '#/$defs/b'}, c: {$ref: ./c.json}}}", "llm.call"),
-        ["did you mean 'string'?", "'/$defs/b' does not exist", "not in the folder of the workflow"],
+        ["did you mean 'string'?", "'#/$defs/b' does not exist", "not in the folder of the workflow"],
     ),
     "a reference to elsewhere and a bound": (
         params("prompt: x\nmodel: gpt-4\nschema: {$defs: {a: 5}, minimum: ten, items: {$ref: '../../x'}, not: {$ref: '#/$defs/a'}}", "llm.call"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -23,10 +22,12 @@ from redraft.text.schema_tree import (
     MAX_EXPLAINED,
     ROOT,
     Cost,
+    Place,
     SchemaTree,
     Score,
+    check_references,
     ineffective_keywords,
-    place_of_reference,
+    name_of,
 )
 
 if TYPE_CHECKING:
@@ -72,11 +73,7 @@ class Schema:
         if not isinstance(schema, dict | bool):  # pyright: ignore[reportUnnecessaryIsInstance] (from a file)
             what = f"a schema must be an object, true or false, got {schema!r}"
             raise InvalidSchemaError(what, [((), what)])
-        try:
-            self._tree, self._validator = _compiled(schema, folder)
-        except InvalidSchemaError as error:
-            problems = [*error.problems, *_further_problems(schema, error.problems, folder)]
-            raise InvalidSchemaError(str(error), problems) from error.__cause__
+        self._tree, self._validator = _compiled(schema, folder)
         self._cost = Cost(self._tree)
         self._score: Score | None = None
         self._takes_text = self._tree.allows_strings()
@@ -193,93 +190,37 @@ def compiled_schema(schema: str) -> Schema:
 
 
 def _compiled(schema: dict[str, Any] | bool, folder: Path | None) -> tuple[SchemaTree, Any]:
-    """Compile a schema; raises `InvalidSchemaError` for its first broken reference, or its other mistakes."""
+    """Compile a schema; raises `InvalidSchemaError` for all its mistakes."""
     import jsonschema_rs  # noqa: PLC0415 (on first use)
 
+    tree = SchemaTree(schema, folder)
     try:
-        tree = SchemaTree(schema, folder)
-    except ConfigError as error:
-        raise InvalidSchemaError(
-            str(error), [(place_of_reference(schema, str(error)), str(error))]
-        ) from error
-    try:
+        check_references(schema)
         return tree, jsonschema_rs.validator_for(
             schema,
             retriever=tree.retrieve,
             base_uri=ROOT,
             pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
         )
-    except ValueError as error:  # jsonschema_rs.ValidationError is one
-        if (refusal := tree.refusal) is not None:
-            place = place_of_reference(schema, str(refusal))
-            raise InvalidSchemaError(str(refusal), [(place, str(refusal))]) from error
-        reason = str(error).split("\n", 1)[0]
-        place = tuple(getattr(error, "instance_path", ()))
-        if not (mistakes := _mistakes(schema)):
-            if problems := list(_problems_in_files(tree, place, reason)):
-                raise InvalidSchemaError(problems[0][1], problems) from error
-            mistakes = [(place or place_of_reference(schema, reason), reason)]
-        problems = [(place, f"the schema is not valid: {what}") for place, what in mistakes]
-        raise InvalidSchemaError(problems[0][1], problems) from error
+    except (ConfigError, ValueError) as error:  # jsonschema_rs.ValidationError is a ValueError
+        what = str(tree.refusal or f"the schema is not valid: {str(error).splitlines()[0]}")
+        problems = list(_problems_of(tree)) or [(tuple(getattr(error, "instance_path", ())), what)]
+        raise InvalidSchemaError(problems[0][1] if tree.refusal is None else what, problems) from error
 
 
-def _problems_in_files(tree: SchemaTree, place: Place, reason: str) -> Iterable[tuple[Place, str]]:
-    """Yield the mistakes in the files that a schema refers to, at the place of the reference.
-
-    The compiler's `reason` is one of them if its place is not in the schema itself.
-    """
-    is_in_file = bool(place) and not _has_place(tree.root, place)
-    for name, document in tree.files():
-        mistakes = _mistakes(document)
-        if not mistakes and is_in_file and _has_place(document, place):
-            mistakes = [(place, reason)]
-        for inside, what in mistakes:
-            message = f"{name!r} is not a valid schema: {'.'.join(map(str, inside)) or 'the root'}: {what}"
-            yield place_of_reference(tree.root, message), message
-
-
-def _has_place(schema: Any, place: Place) -> bool:
-    try:
-        value_at(schema, place)
-    except (IndexError, KeyError, TypeError):
-        return False
-    return True
-
-
-def _further_problems(
-    schema: dict[str, Any] | bool, problems: Sequence[tuple[Place, str]], folder: Path | None
-) -> Iterable[tuple[Place, str]]:
-    """Yield further problems of a schema, which the compiler can't find because of these problems."""
-    rest, reported = None, set[Place]()
-    while all(place for place, _ in problems) and (new := {place for place, _ in problems} - reported):
-        reported |= new
-        rest = deepcopy(schema) if rest is None else rest
-        try:
-            for place in sorted(new, key=len, reverse=True):
-                _leave_out(rest, place)
-        except (IndexError, KeyError, TypeError):  # the compiler counts some places from a part's own `$id`
-            return
-        try:
-            _compiled(rest, folder)
-        except InvalidSchemaError as error:
-            problems = error.problems
-            yield from (problem for problem in problems if problem[0] not in reported)
-        else:
-            return
-
-
-def _leave_out(schema: Any, place: Place) -> None:
-    """Remove the part at a place of a schema."""
-    for part in place[:-1]:
-        schema = schema[part]
-    if isinstance(schema, dict) and place[-2:-1] not in NAMED_SCHEMAS:
-        del schema[place[-1]]
-    else:  # others may refer to it by its place or its name
-        schema[place[-1]] = True
-
-
-NAMED_SCHEMAS = (("properties",), ("patternProperties",), ("$defs",), ("definitions",), ("dependentSchemas",))
-"""The places in a schema whose keys are names, and whose values are schemas."""
+def _problems_of(tree: SchemaTree) -> Iterator[tuple[Place, str]]:
+    """Yield the mistakes in a schema, and in the files that it refers to at the place of the reference."""
+    checked = set[str]()
+    for part in tree.parts():
+        if part.base not in checked:
+            checked.add(part.base)
+            for inside, what in _mistakes(tree.documents[part.base]):
+                if part.base == ROOT:
+                    yield inside, f"the schema is not valid: {what}"
+                else:
+                    where = ".".join(map(str, inside)) or "the root"
+                    yield part.place, f"{name_of(part.base)!r} is not a valid schema: {where}: {what}"
+        yield from tree.wrong_references(part)
 
 
 def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
@@ -288,7 +229,7 @@ def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
 
     draft = schema.get("$schema", DRAFT) if isinstance(schema, dict) else DRAFT
     try:
-        validator = jsonschema_rs.validator_for({"$ref": str(draft)})
+        validator = jsonschema_rs.validator_for({"$ref": str(draft)}, validate_formats=True)
     except ValueError:  # an unknown draft
         return []
     return [(tuple(error.instance_path), _wrong_with(error)) for error in validator.iter_errors(schema)]
@@ -331,7 +272,6 @@ MAX_DIGITS = 300
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 """The strings that count as booleans, in lower case."""
 
-Place = tuple[str | int, ...]
 Key = tuple[Place, Place]
 """Identifies an error: its rule in the schema, and its place in the value."""
 

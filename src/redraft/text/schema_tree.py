@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posixpath import dirname, join, normpath
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from redraft._pointers import path_of
@@ -26,13 +26,27 @@ _STRING_KEYWORDS = frozenset(
 )
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
+Place: TypeAlias = "tuple[str | int, ...]"
+
+
+class Part(NamedTuple):
+    """A part of a schema, or of a file that the schema refers to."""
+
+    node: dict[str, Any]
+    base: str
+    """The address of its document."""
+    path: Place
+    """Its place in its document."""
+    place: Place
+    """Its place in the schema itself; for a part of a file, the place of the reference to the file."""
+
 
 class SchemaTree:
     """A schema and the files inside one folder that its `$ref`s name, each read once.
 
     Without a folder there are no files. Nothing else is ever read: no URL, absolute path, `..`, or symbolic
-    link that leads out of the folder. Raises `ConfigError` for such references, and beyond 50,000 nodes,
-    100 levels or 20 files of 1 MB each.
+    link that leads out of the folder. Raises `ConfigError` beyond 50,000 nodes, 100 levels or 20 files of
+    1 MB each.
     """
 
     def __init__(self, root: Schema, folder: Path | None = None) -> None:
@@ -47,9 +61,46 @@ class SchemaTree:
         """The schema itself."""
         return self.documents[ROOT]
 
-    def files(self) -> Iterator[tuple[str, Any]]:
-        """The names of the files that were read, each with its content."""
-        return ((_name(address), document) for address, document in self.documents.items() if address != ROOT)
+    def parts(self) -> Iterator[Part]:
+        """Yield every part of the schema and of the files that have been read, once.
+
+        What a reference names comes last, so that a part with a place in the schema itself has that place.
+        """
+        seen = set[int]()
+        targets = [Part(self.root, ROOT, (), ())]
+        while targets:
+            waiting, targets = targets, list[Part]()
+            for part in waiting:  # grows
+                node, base, path, place = part
+                if not isinstance(node, dict) or id(node) in seen:  # pyright: ignore[reportUnnecessaryIsInstance] (a part may be a boolean)
+                    continue
+                seen.add(id(node))
+                yield part
+                for _, inside, inner, document in children(self, node, base):
+                    if inside[0] in REFERENCES:
+                        target = path_of(unquote(str(node[inside[0]]).partition("#")[2]))
+                        reference = (*place, *inside) if base == ROOT else place
+                        targets.append(
+                            Part(inner, document, target, target if document == ROOT else reference)
+                        )
+                    else:
+                        inner_place = (*place, *inside) if base == ROOT else place
+                        waiting.append(Part(inner, base, (*path, *inside), inner_place))
+
+    def wrong_references(self, part: Part) -> Iterator[tuple[Place, str]]:
+        """Yield the references of a part that name nothing, or no file that may be read; reads files."""
+        for key in REFERENCES:
+            if not isinstance(reference := part.node.get(key), str):
+                continue
+            place = (*part.place, key) if part.base == ROOT else part.place
+            try:
+                _check_reference(reference)
+                self.retrieve(_resolved(part.base, reference))
+            except ConfigError as error:
+                yield place, str(error)
+            else:
+                if self.target(reference, part.base) is None:
+                    yield place, f"the schema is not valid: {reference!r} does not exist"
 
     def retrieve(self, address: str) -> Any:
         """The document at an address, for the validator; an error is also stored as `refusal`."""
@@ -73,7 +124,7 @@ class SchemaTree:
             raise ConfigError(f"{address!r} is not fetched; only {where} can be referred to")
         if len(self.documents) > MAX_FILES:
             raise ConfigError(f"the schema refers to more than {MAX_FILES} files")
-        name = _name(address)
+        name = name_of(address)
         return _document(_path_inside(self.folder, name), name)
 
     def target(self, reference: Any, base: str) -> tuple[Any, str] | None:
@@ -110,30 +161,26 @@ class SchemaTree:
             seen.add(id(inner))
             if _asks_for_string(inner):
                 return True
-            waiting += [target for key in REFERENCES if (target := self.target(inner.get(key), base))]
-            choices = (inner.get(key) for key in ("anyOf", "oneOf", "allOf"))
-            listed = (cast("list[Any]", choice) for choice in choices if isinstance(choice, list))
-            waiting += [(branch, base) for branches in listed for branch in branches]
+            waiting += [
+                (part, document)
+                for _, inside, part, document in children(self, inner, base)
+                if inside[0] in (*REFERENCES, "anyOf", "oneOf", "allOf")
+            ]
         return False
 
     def _anchors_of(self, address: str) -> dict[str, Any]:
         if address not in self._anchors:
-            anchors: dict[str, Any] = {}
-            waiting: list[Any] = [self.documents[address]]
-            while waiting:
-                node: Any = waiting.pop()
-                if isinstance(node, dict):
-                    inner = cast("dict[str, Any]", node)
-                    names = (inner.get("$anchor"), inner.get("$dynamicAnchor"))
-                    anchors |= {name: inner for name in names if isinstance(name, str)}
-                    waiting.extend(inner.values())
-                elif isinstance(node, list):
-                    waiting.extend(cast("list[Any]", node))
-            self._anchors[address] = anchors
+            self._anchors[address] = {
+                name: node
+                for node in _nodes(self.documents[address])
+                for name in (node.get("$anchor"), node.get("$dynamicAnchor"))
+                if isinstance(name, str)
+            }
         return self._anchors[address]
 
 
-def _name(address: str) -> str:
+def name_of(address: str) -> str:
+    """The name of the file at an address."""
     return unquote(urlsplit(address).path).lstrip("/")
 
 
@@ -156,7 +203,7 @@ def _resolved(base: str, reference: str) -> str:
 
 
 def check_size(schema: Any) -> None:
-    """Raise `ConfigError` for a schema that is too large or refers to anything outside its folder."""
+    """Raise `ConfigError` for a schema that is too large."""
     level: list[Any] = [schema]
     nodes = depth = 0
     while level:
@@ -164,34 +211,29 @@ def check_size(schema: Any) -> None:
         depth += 1
         if nodes > MAX_NODES or depth > MAX_DEPTH:
             raise ConfigError(f"the schema is too large: at most {MAX_NODES:,} parts in {MAX_DEPTH} levels")
-        deeper: list[Any] = []
-        for node in level:
-            if isinstance(node, dict):
-                inner = cast("dict[str, Any]", node)
-                _check_reference(inner.get("$ref"))
-                deeper.extend(inner.values())
-            elif isinstance(node, list):
-                deeper.extend(cast("list[Any]", node))
-        level = deeper
+        level = [inner for node in level for inner in _inside(node)]
 
 
-def place_of_reference(schema: Any, message: str) -> tuple[str | int, ...]:
-    """The place of the reference in a schema that a message quotes; the root if there is none."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), schema)]
+def _inside(node: Any) -> Iterable[Any]:
+    return cast(
+        "Iterable[Any]", node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    )
+
+
+def _nodes(document: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a document."""
+    waiting = [document]
     while waiting:
-        place, node = waiting.pop()
+        node: Any = waiting.pop()
         if isinstance(node, dict):
-            inner = cast("dict[str, Any]", node)
-            for key in REFERENCES:
-                reference = inner.get(key)
-                parts = reference.partition("#")[::2] if isinstance(reference, str) else ()
-                names = {part.removeprefix("./") for part in (*parts, reference) if isinstance(part, str)}
-                if any(name and f"{name}'" in message for name in names):
-                    return (*place, key)
-            waiting += [((*place, key), item) for key, item in inner.items()]
-        elif isinstance(node, list):
-            waiting += [((*place, at), item) for at, item in enumerate(cast("list[Any]", node))]
-    return ()
+            yield cast("dict[str, Any]", node)
+        waiting.extend(_inside(node))
+
+
+def check_references(document: Any) -> None:
+    """Raise `ConfigError` for the first reference to anything outside the folder of the schema."""
+    for node in _nodes(document):
+        _check_reference(node.get("$ref"))
 
 
 def _check_reference(reference: Any) -> None:
@@ -234,6 +276,7 @@ def _document(path: Path, name: str) -> Any:
     if not isinstance(document, dict | bool):
         raise ConfigError(f"{name!r} holds no schema: expected an object")
     check_size(document)
+    check_references(document)
     return cast("Any", document)
 
 
@@ -244,13 +287,20 @@ MAX_EXPLAINED = 20_000
 MAX_COPIED = 50_000_000
 HUGE = 10**12
 
-_WHERE = {
+_WHERE: dict[str, str | None] = {
+    "contentSchema": None,
     **dict.fromkeys(("not", "if", "then", "else"), ""),
     **dict.fromkeys(("items", "additionalItems", "unevaluatedItems", "contains"), "[]"),
     **dict.fromkeys(("additionalProperties", "unevaluatedProperties", "propertyNames"), "{}"),
 }
 _WHERE_LISTS = {"allOf": "", "anyOf": "", "oneOf": "", "items": "[{}]", "prefixItems": "[{}]"}
-_WHERE_NAMED = {"dependentSchemas": "", "dependencies": "", "properties": ".", "patternProperties": "{}"}
+_WHERE_NAMED = {
+    **dict.fromkeys(("dependentSchemas", "dependencies"), ""),
+    "properties": ".",
+    "patternProperties": "{}",
+    **dict.fromkeys(("$defs", "definitions")),
+}
+"""The place that the schemas under a keyword inspect (see `children`)."""
 
 
 class Cost:
@@ -278,8 +328,8 @@ class Cost:
         if id(node) not in costs:
             above.add(id(node))
             looks = _own_looks(node)
-            for _, inner, where in children(self.tree, node, base):
-                looks += self._looks_at(inner, where, costs, above)
+            for where, _, inner, document in children(self.tree, node, base):
+                looks += 0 if where is None else self._looks_at(inner, document, costs, above)
             costs[id(node)] = min(looks, HUGE)
             above.discard(id(node))
         return costs[id(node)]
@@ -319,10 +369,10 @@ class Cost:
                 continue
             inner = cast("dict[str, Any]", node)
             yield "", inner, document
-            for where, child, home in children(self.tree, inner, document):
+            for where, _, child, home in children(self.tree, inner, document):
                 if where:
                     yield where, child, home
-                else:
+                elif where is not None:
                     waiting.append((child, home, level + 1))
 
 
@@ -331,22 +381,28 @@ def _own_looks(node: dict[str, Any]) -> int:
     return 1 + (len(cast("list[Any]", options)) if isinstance(options, list) else 0)
 
 
-def children(tree: SchemaTree, node: dict[str, Any], base: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield the subschemas, each with the place that it inspects: `""` (the same), `[]`, `{}`, or `.key`."""
+def children(
+    tree: SchemaTree, node: dict[str, Any], base: str
+) -> Iterator[tuple[str | None, Place, Any, str]]:
+    """Yield the subschemas, each with what it inspects, its place in the node, and its document.
+
+    It inspects the same place of a value (`""`), items (`[]`), other keys (`{}`), `.key`, or nothing (None).
+    """
     for key, value in node.items():
         if key in REFERENCES:
             # An unknown target may be anything in the schema, so assume the most expensive: all of it.
             target, document = tree.target(value, base) or (tree.root, ROOT)
-            yield "", target, document
+            yield "", (key,), target, document
         elif isinstance(value, list):
-            for place, inner in enumerate(cast("list[Any]", value)):
+            for at, inner in enumerate(cast("list[Any]", value)):
                 if key in _WHERE_LISTS:
-                    yield _WHERE_LISTS[key].format(place), inner, base
+                    yield _WHERE_LISTS[key].format(at), (key, at), inner, base
         elif key in _WHERE:
-            yield _WHERE[key], value, base
+            yield _WHERE[key], (key,), value, base
         elif key in _WHERE_NAMED and isinstance(value, dict):
             for name, inner in cast("dict[str, Any]", value).items():
-                yield (f".{name}" if key == "properties" else _WHERE_NAMED[key]), inner, base
+                where = f".{name}" if key == "properties" else _WHERE_NAMED[key]
+                yield where, (key, name), inner, base
 
 
 # Keywords without effect.
@@ -366,11 +422,10 @@ deprecated readOnly writeOnly
 _OTHERS = frozenset(("example", "comment", "note", "notes", "types"))
 """Keys that authors add on purpose, though they resemble keywords."""
 _EXPECTED = _KEYWORDS | _OTHERS
-_NAMED_SCHEMAS = frozenset((*_WHERE_NAMED, "$defs", "definitions"))
 _MIN_SIMILARITY = 0.8
 
 
-def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[Place, str]]:
     """Yield the places of keywords that have no effect, each with what was probably meant.
 
     According to the standard, a validator ignores unknown keywords, so the intended check is missing. A
@@ -379,38 +434,21 @@ def ineffective_keywords(tree: SchemaTree) -> Iterator[tuple[tuple[str | int, ..
     root = tree.root
     draft = str(cast("Any", root).get("$schema")) if isinstance(root, dict) else ""
     has_dependencies = any(name in draft for name in _WITH_DEPENDENCIES)
-    targets: list[tuple[str, tuple[str | int, ...], Any]] = [(ROOT, (), root)]
-    seen = set[int]()
-    while targets:  # references last: what has a place in the schema itself is reported there
-        waiting, targets = targets, []
-        for base, path, node in waiting:  # grows
-            if not isinstance(node, dict) or id(cast("Any", node)) in seen:
-                continue
-            seen.add(id(cast("Any", node)))
-            for key, value in cast("dict[Any, Any]", node).items():
-                place, what = (*path, key), ""
-                if isinstance(key, str) and key not in _EXPECTED:
-                    from difflib import get_close_matches  # noqa: PLC0415 (few schemas have such a key)
+    for node, base, path, place in tree.parts():
+        for key in cast("dict[Any, Any]", node):
+            what = ""
+            if isinstance(key, str) and key not in _EXPECTED:
+                from difflib import get_close_matches  # noqa: PLC0415 (few schemas have such a key)
 
-                    for meant in get_close_matches(key, sorted(_KEYWORDS), 1, _MIN_SIMILARITY):
-                        what = f"JSON Schema has no keyword {key!r}, so it has no effect; "
-                        what += f"did you mean {meant!r}?"
-                elif key == "dependencies" and not has_dependencies:
-                    what = _DEPENDENCIES
-                elif key in REFERENCES and (target := tree.target(value, base)):
-                    targets.append((target[1], path_of(unquote(value.partition("#")[2])), target[0]))
-                elif isinstance(value, list) and key in _WHERE_LISTS:
-                    items = enumerate(cast("list[Any]", value))
-                    waiting += [(base, (*place, at), item) for at, item in items]
-                elif key in _WHERE or key == "contentSchema":
-                    waiting.append((base, place, cast("Any", value)))
-                elif key in _NAMED_SCHEMAS and isinstance(value, dict):
-                    waiting += [(base, (*place, name), item) for name, item in cast("Any", value).items()]
-                if what and base != ROOT:
-                    what = f"in {_name(base)!r}: {'.'.join(map(str, place))}: {what}"
-                    place = place_of_reference(root, what)
-                if what:
-                    yield place, what
+                for meant in get_close_matches(key, sorted(_KEYWORDS), 1, _MIN_SIMILARITY):
+                    what = f"JSON Schema has no keyword {key!r}, so it has no effect; "
+                    what += f"did you mean {meant!r}?"
+            elif key == "dependencies" and not has_dependencies:
+                what = _DEPENDENCIES
+            if what and base == ROOT:
+                yield (*place, key), what
+            elif what:
+                yield place, f"in {name_of(base)!r}: {'.'.join(map(str, (*path, key)))}: {what}"
 
 
 _WITH_DEPENDENCIES = ("draft-07", "draft-06", "draft-04", "2019-09")
