@@ -83,10 +83,8 @@ def schema(criterion: QualityCriterion) -> Evaluator:
         if not isinstance(output, str):
             with suppress(ValueError):  # a value without a JSON form is reported below
                 value = json_data(output)
-        problems = compiled.problems_of(value, MAX_ISSUES) if isinstance(value, str) else None
-        if problems is None:
-            # No coercion: an evaluator can't change the output, so it has to be valid as it is.
-            problems = compiled.check(value, coerce=False).errors[:MAX_ISSUES]
+        # No coercion: an evaluator can't change the output, so it has to be valid as it is.
+        problems = compiled.check(value, coerce=False).errors[:MAX_ISSUES]
         issues = [Issue(problem.placed, name, problem.pointer or None) for problem in problems]
         return failed(*issues) if issues else PASSED
 

@@ -6,14 +6,14 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._validation import nearest
 from redraft.errors import ConfigError, InvalidSchemaError, OutputError
-from redraft.text.json import MAX_DEPTH, Size, size_of
+from redraft.text.json import Size, size_of
 from redraft.text.replies import json_of
 from redraft.text.schema_errors import SchemaProblem, place_of, problem_of, shown, value_at
 from redraft.text.schema_tree import (
@@ -118,30 +118,6 @@ class Schema:
         except (ValueError, TypeError) as error:  # not JSON, or too large to check
             message = f"The output is not a JSON value that can be checked: {error}."
             return _refused(value, message, "Answer with a smaller, plain JSON value.")
-
-    def problems_of(self, text: str, most: int) -> list[SchemaProblem] | None:
-        """Problems of a JSON text, at most `most`; None if the caller has to use `check`.
-
-        A fast path for callers that need neither a score nor the value.
-        """
-        if self._takes_text or len(text) > self._cheap_length:
-            return None
-        try:
-            value = json_of(text)
-        except OutputError:
-            return None
-        return [problem_of(error, value) for error in islice(self._validator.iter_errors(value), most)]
-
-    @cached_property
-    def _cheap_length(self) -> int:
-        """The length up to which any text is cheap enough to check."""
-        looks = self._cost.explained(MAX_DEPTH)
-        self._score = self._score or Score(self._tree)
-        return min(
-            MAX_CHECKS // max(1, self._cost.verdict),
-            MAX_EXPLAINED // max(1, looks),
-            MAX_COPIED // max(1, looks + self._score.total),
-        )
 
     def _explain(self, value: Any, *, coerce: bool) -> SchemaResult:
         size = size_of(value)
@@ -287,91 +263,49 @@ def _coerce(value: Any, errors: list[Any], errors_of: Callable[[Any], list[Any]]
     `"12"`, `" -3"`, `"1.5"`, `"true"`, `"False"`, `"yes"`, `"no"`, `"1"`, `"0"`; never to null. Of `anyOf`
     and `oneOf`, the first branch that becomes valid is taken. The original value is not changed.
     """
-    tried: set[Place] = set()
-    branches: Counter[Key] = Counter()
+    tried: Counter[Key] = Counter()
     for _ in range(MAX_ROUNDS):
-        changes = {place: new for place, new in _changes(errors, value) if place not in tried}
-        tried |= set(changes)
-        if changes:
-            value, errors = _coerce_types(value, changes, errors_of)
-            continue
-        attempts = {
-            _key(error): _next_branch(error, value, branches) for error in errors if _is_choice(error)
-        }
-        attempts = {key: changes for key, changes in attempts.items() if changes}
+        attempts: dict[Key, dict[Place, Any]] = {}
+        for error in errors:
+            repairs = islice(_repairs(error, value), tried[_key(error)], None)
+            attempts |= {_key(error): changes for changes in islice(repairs, 1)}
         if not attempts:
             break
-        value, errors = _coerce_branches(value, attempts, errors_of)
+        tried.update(attempts.keys())
+        changed = _changed(value, attempts.values())
+        remaining = errors_of(changed)
+        failed = set(map(_key, remaining))
+        # Another part of the schema may require the string.
+        types = [error for error in remaining if error.kind.name == "type" and "string" in error.kind.value]
+        texts = {place_of(error, changed) for error in types}
+        successful = [
+            changes for key, changes in attempts.items() if key not in failed and texts.isdisjoint(changes)
+        ]
+        if len(successful) < len(attempts):
+            changed = _changed(value, successful)
+            remaining = errors_of(changed)
+        value, errors = changed, remaining
     return value, errors
 
 
-def _coerce_types(
-    value: Any, changes: dict[Place, Any], errors_of: Callable[[Any], list[Any]]
-) -> tuple[Any, list[Any]]:
-    """Change some places of a value, except where another part of the schema requires the string."""
-    changed = _changed(value, changes)
-    errors = errors_of(changed)
-    types = [error for error in errors if error.kind.name == "type" and "string" in error.kind.value]
-    refused = {place_of(error, changed) for error in types} & set(changes)
-    if not refused:
-        return changed, errors
-    changed = _changed(value, {place: new for place, new in changes.items() if place not in refused})
-    return changed, errors_of(changed)
-
-
-def _coerce_branches(
-    value: Any, attempts: dict[Key, dict[Place, Any]], errors_of: Callable[[Any], list[Any]]
-) -> tuple[Any, list[Any]]:
-    """Apply the changes of branches to a value, and undo the changes that did not fix their error."""
-    changed = _changed(value, {place: new for changes in attempts.values() for place, new in changes.items()})
-    errors = errors_of(changed)
-    failed = {_key(error) for error in errors} & set(attempts)
-    if not failed:
-        return changed, errors
-    successful = [changes for key, changes in attempts.items() if key not in failed]
-    changed = _changed(value, {place: new for changes in successful for place, new in changes.items()})
-    return changed, errors_of(changed)
-
-
-def _next_branch(error: Any, value: Any, branches: Counter[Key]) -> dict[Place, Any]:
-    """Changes of the next branch of an error, skipping branches without changes."""
-    key = _key(error)
-    while branches[key] < len(error.kind.value):
-        branches[key] += 1
-        changes = dict(_nested(error.kind.value[branches[key] - 1], value))
-        if changes:
-            return changes
-    return {}
-
-
-def _is_choice(error: Any) -> bool:
-    return error.kind.name in ("anyOf", "oneOf")
-
-
-def _nested(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
-    """Yield the changes of a branch's errors; of nested branches, the first with any changes."""
-    errors = list(errors)
-    yield from _changes(errors, value)
-    for error in errors:
-        if _is_choice(error):
-            for branch in error.kind.value:
-                if changes := list(_nested(branch, value)):
-                    yield from changes
-                    break
+def _repairs(error: Any, value: Any) -> Iterator[dict[Place, Any]]:
+    """Yield the changes to a value that may fix an error: for a choice, the changes of each branch."""
+    if error.kind.name == "type":
+        place = place_of(error, value)
+        text = value_at(value, place)
+        if isinstance(text, str) and (new := _as_type(text, error.kind.value)) is not _NOTHING:
+            yield {place: new}
+    elif error.kind.name in ("anyOf", "oneOf"):
+        for branch in error.kind.value:
+            changes: dict[Place, Any] = {}
+            for inner in branch:
+                changes |= next(_repairs(inner, value), {})
+            if changes:
+                yield changes
 
 
 def _key(error: Any) -> Key:
     return tuple(error.evaluation_path), tuple(error.instance_path)
-
-
-def _changes(errors: Iterable[Any], value: Any) -> Iterable[tuple[Place, Any]]:
-    for error in errors:
-        if error.kind.name == "type":
-            place = place_of(error, value)
-            text = value_at(value, place)
-            new = _as_type(text, error.kind.value) if isinstance(text, str) else _NOTHING
-            if new is not _NOTHING:
-                yield place, new
 
 
 def _as_type(text: str, types: Sequence[str]) -> Any:
@@ -389,8 +323,9 @@ def _as_type(text: str, types: Sequence[str]) -> Any:
     return _BOOLEANS.get(text.lower(), _NOTHING) if "boolean" in types else _NOTHING
 
 
-def _changed(value: Any, changes: dict[Place, Any]) -> Any:
+def _changed(value: Any, repairs: Iterable[dict[Place, Any]]) -> Any:
     """Copy the value with some places changed; only the containers on the way to them are copied."""
+    changes = {place: new for changes in repairs for place, new in changes.items()}
     if not changes or () in changes:
         return changes.get((), value)
     copies: dict[Place, Any] = {(): _copy(value)}
