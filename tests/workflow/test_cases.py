@@ -210,19 +210,12 @@ UNKNOWN = {
     ),
     "a variable": ("env: {TON: warm}\n  expect: {}", "env: the workflow has no 'TON'; did you mean 'TONE'?"),
     "an action": ("expect: {}", "actions: the workflow has no 'http.request'"),
-    "a model": (
-        "replies: {gpt-4: [a], judge: [b], gtp-4: [c]}\n  expect: {}",
-        "replies: no workflow file uses a model 'gtp-4'",
-    ),
-    "a tool": ("tools: {pirce: 24}\n  expect: {}", "tools: no workflow file uses a tool 'pirce'"),
 }
 
 
 @pytest.mark.parametrize(("case", "problem"), UNKNOWN.values(), ids=UNKNOWN)
 def test_names_that_the_workflow_does_not_have_fail_a_case(run, case, problem):
-    text = WORKFLOW.replace("mcp: {shop: {command: [/nowhere/server]}}\n", "")
-    if "actions" in problem:
-        text = "nodes:\n- {name: write, run: return 1}\n"
+    text = "nodes:\n- {name: write, run: return 1}\n" if "actions" in problem else WORKFLOW
     [problems] = run(f"  {case}\n", workflow=text)
     assert problem in " ".join(problems)
 
@@ -292,9 +285,9 @@ def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_p
         ("cases:\n- name: a\n  expect:\n    schema: {$ref: a.json}\n", 4, "'$defs' can be referred to"),
         ("cases:\n- {name: a, expect: {}}\n- {name: a, expect: {}}\n", 3, "there are two cases named 'a'"),
         (REPLIES % "{$eror: away}", 4, "unknown key '$eror'; did you mean '$error'?"),
-        (REPLIES % "{$error: away, more: 1}", 4, "'more' can't be combined with '$error'"),
-        (REPLIES % "{$tool: 5}", 4, "'$tool' must be text, got 5"),
-        (REPLIES % "{$tool: a, arguments: [1]}", 4, "'arguments' must be a mapping, got [1]"),
+        (REPLIES % "{$error: away, more: 1}", 4, "unknown key 'more'"),
+        (REPLIES % "{$tool: 5}", 4, "expected a string, got 5"),
+        (REPLIES % "{$tool: a, arguments: [1]}", 4, "expected a mapping, got [1]"),
         (REPLIES.replace("  - ", "    m: [") % "{$tol: a}]", 4, "did you mean '$tool'?"),
         (
             "cases:\n- name: a\n  expect: {}\n  actions:\n    human.approve: {approve: true}\n",

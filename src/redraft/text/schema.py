@@ -48,8 +48,6 @@ class SchemaResult:
     value: Any
     """The parsed and coerced value."""
     errors: tuple[SchemaProblem, ...] = ()
-    omitted: int = 0
-    """Number of problems that are not listed."""
     wrong_type: bool = False
     """Whether the value as a whole has a type that the schema does not allow, such as a list instead of an
     object, or a string without JSON."""
@@ -136,7 +134,6 @@ class Schema:
             self._score.of(errors),
             value,
             problems,
-            max(0, len(errors) - MAX_PROBLEMS),
             any(map(_is_of_root_type, errors)),
         )
 

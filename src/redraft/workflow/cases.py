@@ -37,8 +37,14 @@ if TYPE_CHECKING:
 
 TOOL, ERROR = "$tool", "$error"
 """The keys of a reply that calls a tool, and of a reply that fails."""
-ARGUMENTS = "arguments"
-"""The key with the tool's arguments in a reply that calls a tool."""
+
+
+class SpecialReply(Strict):
+    """A scripted reply that calls a tool, or that fails."""
+
+    tool: str = Field("", alias=TOOL)
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    error: str = Field("", alias=ERROR)
 
 
 class Expected(Strict):
@@ -121,8 +127,10 @@ def _mistakes_in_case(case: WorkflowCase, at: int, source: CasesFile) -> Iterato
         lists = [((*path, name), replies) for name, replies in case.replies.items()]
     for path_of_list, replies in lists:
         for index, reply in enumerate(replies):
-            if isinstance(reply, dict) and (what := _mistake_in_reply(cast("dict[str, Any]", reply))):
-                yield (*path_of_list, index), what
+            if isinstance(reply, dict) and any(
+                str(key).startswith("$") for key in cast("dict[Any, Any]", reply)
+            ):
+                yield from source.mistakes_in(SpecialReply, reply, (*path_of_list, index))
     if case.expect.error is not None:
         for key in sorted(case.expect.model_fields_set & {"state", "outputs", "schema_", "nodes"}):
             name = key.rstrip("_")
@@ -142,21 +150,6 @@ def _mistakes_in_case(case: WorkflowCase, at: int, source: CasesFile) -> Iterato
     for name, answer in case.actions.items():
         if plain_name(name) == APPROVE and not isinstance(answer, bool):
             yield from source.mistakes_in(ScriptedAnswer, answer, ("cases", at, "actions", name))
-
-
-def _mistake_in_reply(reply: Mapping[str, Any]) -> str:
-    """The mistake in a reply that has a special key; empty if it is valid."""
-    special = [key for key in reply if key.startswith("$")]
-    if unknown := [key for key in special if key not in (TOOL, ERROR)]:
-        return f"unknown key {unknown[0]!r}; {nearest(unknown[0], (TOOL, ERROR))}"
-    allowed = {TOOL: {TOOL, ARGUMENTS}, ERROR: {ERROR}}
-    if special and (others := [key for key in reply if key not in allowed[special[0]]]):
-        return f"{others[0]!r} can't be combined with {special[0]!r}"
-    if special and not isinstance(reply[special[0]], str):
-        return f"{special[0]!r} must be text, got {short_repr(reply[special[0]])}"
-    if TOOL in reply and not isinstance(reply.get(ARGUMENTS, {}), Mapping):
-        return f"{ARGUMENTS!r} must be a mapping, got {short_repr(reply[ARGUMENTS])}"
-    return ""
 
 
 @dataclass(slots=True)
@@ -183,7 +176,7 @@ async def run_case(file: str, case: WorkflowCase) -> WorkflowCaseResult:
     models = {name: Replies(replies, prompts) for name, replies in scripts.items()}
     source = WorkflowFile.read(file)
     # Without Pydantic AI, the check of the file says what to install.
-    calls_tools = _mentions_tools(source.document()) and find_spec("pydantic_ai") is not None
+    calls_tools = "tools" in source.text and find_spec("pydantic_ai") is not None
     chats = {name: script.model(calls_tools=calls_tools) for name, script in models.items()}
     actions = {plain_name(name): value for name, value in case.actions.items()}
     missing: list[str] = []
@@ -254,10 +247,8 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
     """Yield problems with names in a case that neither the workflow nor the files it runs have."""
     files = [workflow, *workflow.files]
     nodes = [node.name for node in workflow.spec.nodes]
-    texts = [file.source.text for file in files]
     variables = {name for file in files for name in file.spec.env}
     used_actions = {name for file in files for name in file.actions}
-    servers = {name for file in files for name in file.spec.mcp}
     names: dict[str, tuple[Iterable[str], Iterable[str]]] = {
         "expect.nodes": (case.expect.nodes or (), nodes),
         "expect.outputs": (case.expect.outputs, workflow.spec.outputs),
@@ -268,18 +259,6 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
         for name in used:
             if name not in defined:
                 yield f"{key}: the workflow has no {name!r}; {nearest(name, sorted(defined))}"
-    # Other names can be checked only roughly: a value may name a model, and a server may have any tools.
-    mentioned = "\n".join([*texts, json.dumps(case.inputs, ensure_ascii=False)])
-    if isinstance(case.replies, dict):
-        yield from (
-            f"replies: no workflow file uses a model {name!r}"
-            for name in case.replies
-            if name not in mentioned
-        )
-    if not servers:
-        yield from (
-            f"tools: no workflow file uses a tool {name!r}" for name in case.tools if name not in mentioned
-        )
 
 
 def _answer(answer: Any, missing: list[str], approval: Approval) -> HumanAnswer:
@@ -314,18 +293,6 @@ def _unexpected_calls(
         yield f"prompts: expected {counted(len(expected), 'call')}, got {len(prompts)}"
     if unused := sum(len(script.left) for script in scripts.values()):
         yield f"replies: {unused} of {unused + len(prompts)} were not used"
-
-
-def _mentions_tools(value: Any) -> bool:
-    """Whether any part of a workflow file lets a model call tools."""
-    if isinstance(value, list):
-        return any(map(_mentions_tools, cast("list[Any]", value)))
-    if not isinstance(value, dict):
-        return False
-    items = cast("dict[str, Any]", value)
-    return ("tools" in items and ("prompt" in items or "messages" in items)) or any(
-        map(_mentions_tools, items.values())
-    )
 
 
 def _no_result(missing: list[str], **_params: Any) -> Any:
