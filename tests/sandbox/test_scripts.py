@@ -53,11 +53,10 @@ def test_one_call_runs_every_language(script):
         (("python", "1", {"a": {1, 2}}), "must be JSON: Object of type set"),
         (("python", "1", {"a": float("nan")}), "must be JSON"),
         *(
-            ((language, "1", {"state": {"a": ["b", "c\ud800"]}}), r"lone surrogate.*'/state/a/1' has one")
+            ((language, "1", {"state": {"a": ["b", "c\ud800"]}}), r"can't hold a lone surrogate.*'\\ud800'")
             for language in ("python", "lua", "prolog")
         ),
-        (("python", "1", {"state": {"\udfff": 1}}), r"'/state/\\udfff' has one"),
-        (("lua", "return '\ud800'"), "Its source has one"),
+        (("lua", "return '\ud800'"), "can't hold a lone surrogate"),
         (("python", "1", {"a": {1, 2}}, ScriptLimits(), "process"), "must be JSON: Object of type set"),
     ],
 )

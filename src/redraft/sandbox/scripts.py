@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from redraft._pointers import pointer
 from redraft._validation import nearest
 from redraft.errors import (
     ConfigError,
@@ -34,8 +33,6 @@ from redraft.settings import cache_folder
 from redraft.text.json import is_too_deep, load_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from redraft.execution import CommandOutcome, Script, ScriptRunner
     from redraft.sandbox.answers import Answer
 
@@ -179,10 +176,9 @@ class InlineRunner:
         try:
             encoded = json.dumps(order, ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError as error:
-            path = _path_to(error.object[error.start], order["names"])
-            where = "Its source" if path is None else f"The value at {pointer(path)!r}"
             raise ConfigError(
-                f"A script in {title} takes no lone surrogate, which is half a character. {where} has one."
+                f"A script in {title}, and the values passed to it, can't hold a lone surrogate, which is "
+                f"half a character; found {error.object[error.start]!r}."
             ) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"The values passed to a script must be JSON: {error}.") from error
@@ -197,23 +193,6 @@ class InlineRunner:
         except DeadError as error:
             answer = _answer_of_dead(error, script)
         return _value(title, answer)
-
-
-def _path_to(char: str, value: Any) -> tuple[str | int, ...] | None:
-    """Path of the first text or key in JSON data that holds a character."""
-    if isinstance(value, str):
-        return () if char in value else None
-    items: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-    elif isinstance(value, list | tuple):
-        items = enumerate(cast("Sequence[Any]", value))
-    for key, inner in items:
-        if char in str(key):
-            return (key,)
-        if (path := _path_to(char, inner)) is not None:
-            return (key, *path)
-    return None
 
 
 def _answer_of_dead(error: DeadError, script: Script) -> Answer:

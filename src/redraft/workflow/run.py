@@ -298,7 +298,7 @@ class NodeRunner:
         node = self.node
         if node.map is None:
             return await self._with_retries(scope)
-        return await Items(self._items(scope), node).run(self._with_retries, scope, self.on_item)
+        return await run_items(self._items(scope), node, self._with_retries, scope, self.on_item)
 
     def _items(self, scope: Scope) -> list[Any]:
         source = self.node.map
@@ -361,86 +361,68 @@ class NodeRunner:
         return ActionResult(to_json(result.value), result.usage)
 
 
-@dataclass(slots=True)
-class Items:
-    """The items of a `map`, of which some run in parallel."""
+async def run_items(
+    items: list[Any],
+    node: Node,
+    effect: Callable[[Scope], Awaitable[ActionResult]],
+    scope: Scope,
+    on_item: Callable[[int, int, str], None],
+) -> ActionResult:
+    """Run a node for all items of its `map`, some in parallel; the result is the list of their values.
 
-    items: list[Any]
-    node: Node
-    results: list[ActionResult | None] = field(init=False)
-    """The results in the order of the list."""
-    failures: dict[int, Exception] = field(init=False, default_factory=dict[int, Exception])
-    """The errors of failed items, by index."""
-    waiting: list[WaitingForAnswer] = field(init=False, default_factory=list[WaitingForAnswer])
-    fatal: Exception | None = field(init=False, default=None)
-    """The first error that ends the node; no further item begins after it."""
+    With `on_error: continue`, a failed item is None in the list. Otherwise the first error is raised once
+    the running items have ended, and no further item begins. Items that wait for a person do not block the
+    others.
+    """
+    results: list[ActionResult | None] = [None] * len(items)
+    failures: dict[int, Exception] = {}
+    waiting: list[WaitingForAnswer] = []
+    fatal: list[Exception] = []  # no further item begins after the first
+    step, unstarted = step_context.get().step, iter(enumerate(items))
 
-    def __post_init__(self) -> None:
-        self.results = [None] * len(self.items)
+    async def work() -> None:
+        for index, item in unstarted:
+            if fatal:
+                return
+            run = partial(effect, scope.for_item(item, index))
+            why = ""
+            try:
+                work_item = partial(step, _item_step(index, item), ActionResult)
+                results[index] = await counting_replay(enclosing_budget(), work_item, run)
+            except WaitingForAnswer as unanswered:
+                waiting.append(unanswered)
+                continue
+            except Exception as error:  # noqa: BLE001 (`on_error` applies to any error)
+                failures[index], why = error, describe_error(error)
+                if not fatal and (node.on_error != CONTINUE or is_final(error)):
+                    error.add_note(f"item {index + 1} of {len(items)}")
+                    fatal.append(error)
+            on_item(index, len(items), why)
 
-    async def run(
-        self,
-        effect: Callable[[Scope], Awaitable[ActionResult]],
-        scope: Scope,
-        on_item: Callable[[int, int, str], None],
-    ) -> ActionResult:
-        """Run all items; the result is the list of their values.
-
-        With `on_error: continue`, a failed item is None in the list. Otherwise the first error is raised once
-        the running items have ended, and no further item begins. Items that wait for a person do not block
-        the others.
-        """
-        step, unstarted = step_context.get().step, iter(enumerate(self.items))
-
-        async def work() -> None:
-            for index, item in unstarted:
-                if self.fatal is not None:
-                    return
-                run = partial(effect, scope.for_item(item, index))
-                try:
-                    work_item = partial(step, _item_step(index, item), ActionResult)
-                    self.results[index] = await counting_replay(enclosing_budget(), work_item, run)
-                except WaitingForAnswer as waiting:
-                    self.waiting.append(waiting)
-                except Exception as error:  # noqa: BLE001 (`on_error` applies to any error)
-                    self._fail(index, error)
-                    on_item(index, len(self.items), describe_error(error))
-                else:
-                    on_item(index, len(self.items), "")
-
-        workers = [asyncio.create_task(work()) for _ in range(min(self.node.concurrency, len(self.items)))]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            await end_tasks(workers)
-        return self._result()
-
-    def _fail(self, index: int, error: Exception) -> None:
-        self.failures[index] = error
-        if self.fatal is None and (self.node.on_error != CONTINUE or is_final(error)):
-            error.add_note(f"item {index + 1} of {len(self.items)}")
-            self.fatal = error
-
-    def _result(self) -> ActionResult:
-        used = sum((result.usage for result in self.results if result is not None), NOTHING_USED)
-        used = sum((usage_before(error) for error in self.failures.values()), used)
-        values = [None if result is None else result.value for result in self.results]
-        if self.fatal is not None:
-            if isinstance(self.fatal, RedraftError):
-                self.fatal.usage = used
-            for index, error in self.failures.items():
-                if isinstance(error, UnfinishedError):
-                    values[index] = error.partial
-            if isinstance(self.fatal, UnfinishedError):
-                self.fatal.partial = values if any(value is not None for value in values) else None
-            raise self.fatal
-        if self.waiting:
-            raise WaitingForAnswer.merged(self.waiting)
-        failures = tuple(
-            {"index": index, "type": type(error).__name__, "message": str(error)}
-            for index, error in sorted(self.failures.items())
-        )
-        return ActionResult(values, used, failures)
+    workers = [asyncio.create_task(work()) for _ in range(min(node.concurrency, len(items)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        await end_tasks(workers)
+    used = sum((result.usage for result in results if result is not None), NOTHING_USED)
+    used = sum((usage_before(error) for error in failures.values()), used)
+    values = [None if result is None else result.value for result in results]
+    for error in fatal:
+        if isinstance(error, RedraftError):
+            error.usage = used
+        for index, failure in failures.items():
+            if isinstance(failure, UnfinishedError):
+                values[index] = failure.partial
+        if isinstance(error, UnfinishedError):
+            error.partial = values if any(value is not None for value in values) else None
+        raise error
+    if waiting:
+        raise WaitingForAnswer.merged(waiting)
+    failed = tuple(
+        {"index": index, "type": type(error).__name__, "message": str(error)}
+        for index, error in sorted(failures.items())
+    )
+    return ActionResult(values, used, failed)
 
 
 def _item_step(index: int, item: Any) -> str:
