@@ -296,7 +296,7 @@ def _repairs(error: Any, value: Any) -> Iterator[dict[Place, Any]]:
         for branch in error.kind.value:
             changes: dict[Place, Any] = {}
             for inner in branch:
-                changes |= next(_repairs(inner, value), {})
+                changes |= next(_repairs(inner, value), dict[Place, Any]())
             if changes:
                 yield changes
 

@@ -100,7 +100,7 @@ async def http_action(params: Mapping[str, Any], scope: Scope, resources: Resour
         values = cast("dict[str, Any]", headers).items()
         rendered["headers"] = {name: as_template_text(value) for name, value in values}
     call = read_params(HttpParams, rendered, HTTP, rendered=True)
-    check_host(call.url, resources.hosts)
+    check_host(call.url, resources.spec.hosts)
     request = HttpRequest(call.url, call.method, call.headers, call.body, call.timeout)
     return ActionResult(await fetch(request))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -53,7 +53,7 @@ async def approve_action(params: Mapping[str, Any], scope: Scope, resources: Res
     approval = Approval(
         id="",
         run_id=resources.run_id,
-        workflow=resources.name,
+        workflow=resources.spec.name,
         node=resources.node,
         message=options.message,
         asked_at=now,
@@ -99,14 +99,4 @@ def _digest(text: str) -> str:
 
 def _result(answer: HumanAnswer) -> ActionResult:
     at = None if answer.at is None else answer.at.isoformat()
-    return ActionResult(
-        {
-            "approved": answer.approved,
-            "value": answer.value,
-            "comment": answer.comment,
-            "by": answer.by,
-            "at": at,
-            "timed_out": answer.timed_out,
-            "proof": answer.proof,
-        }
-    )
+    return ActionResult({**asdict(answer), "at": at})

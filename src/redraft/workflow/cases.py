@@ -127,10 +127,9 @@ def _mistakes_in_case(case: WorkflowCase, at: int, source: CasesFile) -> Iterato
         lists = [((*path, name), replies) for name, replies in case.replies.items()]
     for path_of_list, replies in lists:
         for index, reply in enumerate(replies):
-            if isinstance(reply, dict) and any(
-                str(key).startswith("$") for key in cast("dict[Any, Any]", reply)
-            ):
-                yield from source.mistakes_in(SpecialReply, reply, (*path_of_list, index))
+            keys = cast("dict[Any, Any]", reply) if isinstance(reply, dict) else dict[Any, Any]()
+            if any(str(key).startswith("$") for key in keys):
+                yield from source.mistakes_in(SpecialReply, keys, (*path_of_list, index))
     if case.expect.error is not None:
         for key in sorted(case.expect.model_fields_set & {"state", "outputs", "schema_", "nodes"}):
             name = key.rstrip("_")

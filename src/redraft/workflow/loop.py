@@ -111,7 +111,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
     attempts = scope.render(loop.max_iterations)
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ConfigError(f"{LOOP}: max_iterations must be a whole number of at least 1, got {attempts!r}.")
-    judge = Judge(loop.evaluator, resources, f"{resources.name}/{resources.node}")
+    judge = Judge(loop.evaluator, resources, f"{resources.spec.name}/{resources.node}")
     verbs = LoopVerbs(loop, judge, scope, resources, judge.rubric)
     pattern = ReflectionPattern(
         max_iterations=attempts - 1,
@@ -142,7 +142,7 @@ async def loop_action(params: Mapping[str, Any], scope: Scope, resources: Resour
             Verbs(verbs.generate, judges, verbs.revise),
             step,
             None,
-            Origin("workflow", resources.name),
+            Origin("workflow", resources.spec.name),
             on_token=resources.on_token,
             within=enclosing_budget(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -30,7 +30,7 @@ from redraft.text.schema import Schema
 from redraft.text.spec_file import mistakes
 from redraft.text.templates import holds, render, template
 from redraft.types import NOT_REPORTED, NOTHING_USED, TokenUsage
-from redraft.workflow.spec import RENDERED, Code, Limits, WorkflowSpec, plain_name
+from redraft.workflow.spec import RENDERED, Code, WorkflowSpec, plain_name
 from redraft.workflow.tools import Tools
 
 if TYPE_CHECKING:
@@ -130,37 +130,30 @@ BuiltIn = Callable[[Mapping[str, Any], Scope, "Resources"], Awaitable[ActionResu
 class Resources:
     """Everything that the nodes of a run share."""
 
-    built_in: Mapping[str, BuiltIn] = field(default_factory=dict[str, "BuiltIn"])
-    actions: Mapping[str, Callable[..., Any] | EntryPoint] = field(
-        default_factory=dict[str, "Callable[..., Any] | EntryPoint"]
-    )
+    spec: WorkflowSpec
+    built_in: Mapping[str, BuiltIn]
+    actions: Mapping[str, Callable[..., Any] | EntryPoint]
     """The user's own actions, which take precedence; an entry point is imported only if a file names it."""
-    files: Mapping[str, "Workflow | WorkflowError"] = field(
-        default_factory=dict[str, "Workflow | WorkflowError"]
-    )
+    files: Mapping[str, "Workflow | WorkflowError"]
     """The workflows that nodes run, by path; or the error of a file that can't be read."""
-    models: Mapping[str, ModelChoice] = field(default_factory=dict[str, "ModelChoice"])
+    models: Mapping[str, ModelChoice]
     """Models, or their names, by the names that the file uses."""
-    only_model: ModelChoice | None = None
+    only_model: ModelChoice | None
     """Replaces every model that the file names."""
-    model: ModelChoice | None = None
+    model: ModelChoice | None
     """The model of nodes that do not name a model."""
-    limits: Limits = WorkflowSpec.model_fields["limits"].default
-    keep: bool | Store = True
+    keep: bool | Store
     """Where the runs of loops are stored."""
-    folder: str = "."
+    folder: Path
     """The folder of the file: referenced schemas are read only from there."""
+    tools: Tools
+    approver: Callable[..., Any] | None
+    """Answers questions of `human.approve`, or returns None to leave them to a person."""
+    allow_unsandboxed: bool
     schemas: dict[str, Schema] = field(default_factory=dict[str, Schema])
     """The compiled schemas by their JSON, with the files that they referred to when the workflow was read."""
     on_event: Listener | None = None
     on_token: Callable[[TokenEvent], None] | None = None
-    allow_unsandboxed: bool = False
-    name: str = "workflow"
-    tools: Tools = field(default_factory=Tools)
-    hosts: Sequence[str] = ()
-    """The hosts to which requests may be sent."""
-    approver: Callable[..., Any] | None = None
-    """Answers questions of `human.approve`, or returns None to leave them to a person."""
     run_id: str = ""
     """The id of the outermost run."""
     node: str = ""
@@ -195,7 +188,7 @@ class Resources:
         """The compiled form of a JSON Schema; raises `ConfigError` if it can't be used."""
         key = json.dumps(schema)
         if key not in self.schemas:
-            self.schemas[key] = Schema(schema, Path(self.folder))
+            self.schemas[key] = Schema(schema, self.folder)
         return self.schemas[key]
 
     def code(self, code: Code) -> ScriptRunner:
@@ -255,7 +248,7 @@ async def run_call(call: Call, scope: Scope, resources: Resources) -> ActionResu
 
 async def run_code(code: Code, scope: Scope, resources: Resources) -> ActionResult:
     """Run code in its sandbox; raises `SandboxError`."""
-    limits = resources.limits.of_scripts
+    limits = resources.spec.limits.of_scripts
     script = Script(code.language, str(code.run), scope.names_for_code(), limits, code.sandbox)
     return ActionResult(await resources.code(code)(script))
 

@@ -108,19 +108,17 @@ class Workflow:
         names = [node.file for node in self.spec.nodes if node.file is not None]
         self._files = {name: _inner_workflow(folder / name, name, files, options) for name in names}
         self._resources = Resources(
+            spec=self.spec,
             built_in=BUILT_IN,
             actions=own,
             files=self._files,
             models={**self.spec.models, **(options.get("models") or {})},
             only_model=options.get("model"),
             model=self.spec.model,
-            limits=self.spec.limits,
             keep=keep,
-            folder=str(folder),
+            folder=folder,
             allow_unsandboxed=options.get("allow_unsandboxed", False),
-            name=self.spec.name,
             tools=Tools(self.spec.mcp, folder, results=options.get("tool_results")),
-            hosts=self.spec.hosts,
             approver=approver,
         )
         self._uses, self._problems = check_file(self.spec, notes, source, self._resources)
