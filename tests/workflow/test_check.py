@@ -773,45 +773,19 @@ def test_a_file_with_inputs_accepts_no_other_values():
 
 ASKS = "nodes: [{name: n, uses: llm.call, with: {prompt: '{{ state.x }}'}}]"
 READS = "{name: b, uses: own, with: {prompt: '{{ state.x }}'}}"
-NO_MODEL, NOT_SET, NO_BOUND = (
-    "No model was given",
-    "state.x is read here, but nothing sets it",
-    "a 'max_visits'",
-)
+NO_MODEL, NOT_SET = "No model was given", "state.x is read here, but nothing sets it"
 FORM_FIRST = {
     "a limit and no model": ("limits: {seconds: 9}\n" + ASKS, ["at most 2, got 9"]),
-    "a misspelled key of the file and no model": ("budgett: {tokens: 5}\n" + ASKS, ["did you mean 'budget'?"]),
-    "a key of the_edge_agent and no model": ("imports: []\n" + ASKS, ["unknown key 'imports'"]),
     "an edge and no model": (ASKS + "\nedges: [{from: n, to: m}]", ["write 'goto: m' under the node 'n'"]),
-    "a budget and a value that nothing sets": ("budget: 5\n" + ASKS, ["a mapping, got 5"]),
-    "a misspelled key and a node that does nothing": (nodes("- {name: n, outptu: x}"), ["did you mean 'output'?"]),
-    "a timeout and a node that does nothing": (nodes("- {name: n, timeout: 0}"), ["greater than 0"]),
     "a condition and a cycle": (nodes("- {name: n, run: pass, when: 5, goto: n}"), ["got 5"]),
-    "a type of an evaluator and its schema": (
-        params(GENERATOR + "evaluator: {type: shema, schema: {type: strng}}"), ["'schema', 'llm' or 'custom', got 'shema'"],
-    ),
     "no type of an evaluator and its threshold and schema": (
         params(GENERATOR + "evaluator: {threshold: 5, schema: {type: strng}}"), ["'type' is missing", "got 5"],
-    ),
-    "a type where there is none and code": (
-        params("data: 1\ntype: custom\nrun: return x", "reflection.evaluate"), ["unknown key 'type'"],
-    ),
-    "an evaluator where there is none and a number": (
-        params("data: 1\nprompt: 5\nmodel: gpt-4\nevaluator: {type: llm}", "reflection.correct"), ["unknown key 'evaluator'", "got 5"],
     ),
     "a header with the name of a parameter and a method": (
         params("url: 'https://a.test'\nmethod: GOT\nheaders: {generator: 5}", "http.request"),
         ["headers.generator: expected a string, got 5", "got 'GOT'"],
     ),
-    "the kind of a server and its timeout": ("mcp: {shop: {timeout: 0}}\nnodes: [{name: n, run: pass}]", ["greater than 0"]),
-    "the kind of a server and a misspelled key": (
-        "mcp: {shop: {comand: [a], url: 'http://localhost/mcp'}}\nnodes: [{name: n, run: pass}]", ["did you mean 'command'?"],
-    ),
     "a node that is none and its successor": (nodes("- 5\n- {name: b, uses: owm}"), ["expected a mapping, got 5"]),
-    "keys of the file, of a node and of a loop": (
-        "modle: x\n" + nodes("- {name: a, run: pass, tiemout: 5}\n- {name: b, uses: reflection_loop, with: {generator: {run: pass}}}"),
-        ["did you mean 'model'?", "did you mean 'timeout'?", "'evaluator' is missing"],
-    ),
     "parameters in the wrong place": (
         nodes("- {name: n, uses: reflection.loop, generator: {run: pass}, evaluator: {type: custom, run: 'if:'}}"),
         ["unknown key 'generator'; the parameters of an action go under 'with'", "unknown key 'evaluator'; the parameters"],
@@ -862,18 +836,6 @@ def test_the_parameters_of_a_custom_action_in_place_of_a_built_in_action_are_not
 PAIRS = {
     "a host and no model": ("hosts: ['https://a.test/']\n" + ASKS, ["'HOST:PORT'", NO_MODEL]),
     "an input that is missing and a value that nothing sets": ("inputs: {a: string}\n" + ASKS, ["the input 'a' is missing", NOT_SET]),
-    "an action and a value that nothing sets": (
-        nodes(f"- {{name: a, uses: owm, output: y}}\n- {READS}"), ["did you mean 'own'?", NOT_SET],
-    ),
-    "a template and a value that nothing sets": (
-        nodes(f"- {{name: a, uses: own, with: {{prompt: '{{{{ state. }}}}'}}, output: y}}\n- {READS}"), ["invalid template", NOT_SET],
-    ),
-    "a node that does nothing and a name": (
-        nodes("- {name: n, output: x}\n- {name: m, run: return x}"), ["either 'uses' (an action) or 'run'", "'x' is not defined"],
-    ),
-    "a goto of a node with a condition and a cycle": (
-        nodes("- {name: a, run: pass, when: 1 > 2, goto: nowhere}\n- {name: b, run: pass, goto: a}"), ["no node 'nowhere'", "give 'a' a 'max_visits'"],
-    ),
     "conditions on keys": (
         "timeout: 5\nbudget: {seconds: 5}\nmcp: {a: {}}\n"
         + nodes("- {name: end, uses: llm.call, run: pass, with: {max_steps: 1}, concurrency: 2}\n- {name: q, uses: human.approve, with: {message: x, default: reject}}"),
@@ -882,8 +844,6 @@ PAIRS = {
             "the name 'end' is reserved", "'concurrency' has no effect", "give either 'prompt' or 'messages'", "max_steps: has no effect", "give a 'deadline', too",
         ],
     ),
-    "on_error and a cycle": (nodes("- {name: n, run: pass, on_error: nowhere, goto: n}"), ["no node 'nowhere'", NO_BOUND]),
-    "two parameters of an action": (params("promt: 1\nmroe: 2", "own"), ["did you mean 'prompt'?", "did you mean 'more'?"]),
     "a parameter that is not there and one that is missing": (params("colour: red", "own"), ["no parameter 'colour'", "needs the parameter 'prompt'"]),
     "a type in a schema and a reference": (
         params("prompt: x\nmodel: gpt-4\nschema: {properties: {a: {type: strng}, b: {$ref: '#/$defs/b'}, c: {$ref: ./c.json}}}", "llm.call"),
@@ -892,9 +852,6 @@ PAIRS = {
     "a reference to elsewhere and a bound": (
         params("prompt: x\nmodel: gpt-4\nschema: {$defs: {a: 5}, minimum: ten, items: {$ref: '../../x'}, not: {$ref: '#/$defs/a'}}", "llm.call"),
         ["x", '"ten" is not of type "number"', "5 is not of types"],
-    ),
-    "what corrects and its model": (
-        params("run: pass\nprompt: x\nmodel: gpt-5", "reflection.correct"), ["give one of 'prompt'", "under 'models'"],
     ),
     "the calls of a loop": (
         params(
@@ -1102,17 +1059,10 @@ def test_gotos_that_end_are_accepted(text):
 
 RUN_TIME = {
     "an undefined key": ("{{ state.user.mail }}", "'mail'"),
-    "an undefined part": ("{{ state.nobody.mail }}", "nobody"),
     "a class": ("{{ ''.__class__ }}", "__class__"),
-    "a class by attr": ("{{ ''|attr('__class__') }}", "attr"),
-    "a class by item": ("{{ state['user'].__class__.__mro__ }}", "begin with '_'"),
     "nested ranges": ("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}", ""),
-    "a format bomb": ("{{ '%099999999d' | format(1) }}", ""),
-    "a bomb of texts": ("{{ 'a' * 3000000000 }}", ""),
-    "a bomb of powers": ("{{ 9 ** (9 ** 9) }}", ""),
     "changing the state": ("{{ state.list.append(1) }}", "append"),
     "a bad sum": ("{{ state.user + 1 }}", ""),
-    "text that is no JSON": ("{{ 'x' | fromjson }}", ""),
 }
 
 
@@ -1156,13 +1106,8 @@ def test_a_failing_template_names_its_line_and_key(case):
 
 
 CODE = {
-    "python": [
-        "while True: pass", "result = 'a' * 3_000_000_000", "result = 9**9**9", "open('/etc/passwd')",
-        "import socket", "import os\nos.fork()", "import ctypes", "import os\nresult = dict(os.environ)",
-        "raise SystemExit(0)", "result = float('nan')", "a = []\na.append(a)\nresult = a",
-        "a = []\nfor _ in range(2000): a = [a]\nresult = a", "print('x' * 10_000_000)",
-    ],
-    "lua": ["while true do end", "return ('a'):rep(3000000000)", "return 0/0", "local a = {} a[1] = a return a"],
+    "python": ["while True: pass", "result = 9**9**9", "open('/etc/passwd')", "raise SystemExit(0)", "result = float('nan')"],
+    "lua": ["while true do end", "return 0/0"],
     "prolog": ["valid :- repeat, fail."],
 }  # fmt: skip
 

@@ -179,12 +179,9 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
     ("text", "message"),
     [
         ("nodes: []", "w.yaml, line 1"),
-        ("- a", "a workflow must be a mapping"),
         ("name: [", "w.yaml, line"),
         (NODE.format("rum: x"), "w.yaml, line 4, node 'first', rum: unknown key 'rum'; did you mean 'run'?"),
-        (NODE.format("uses: llm.cal"), "w.yaml, line 4, node 'first', uses: there is no action 'llm.cal'"),
         (CALL.format("system: '{{ state.topic }}'"), "w.yaml, line 5, node 'first', with.system: state"),
-        (CALL.format("system: '{{ variables.topic }}'"), "nothing sets it: put it into the initial"),
         (CALL.format("model: no-such"), "w.yaml, line 5, node 'first', with.model: 'no-such' is not"),
         (CALL.format("max_tokens: 9"), "w.yaml, line 5, node 'first', with: No model was given"),
         (CALL.format("max_tokens: 9"), "use --model NAME"),
@@ -194,8 +191,6 @@ CYCLES = "name: heater\nstages:\n  sense: {substages: []}\n"
         (f"nodes:\n  - {{name: first, run: 'return {{\"n\": [1]}}'}}\n{LOOP_NODE}", "No model was given"),
         (CYCLES, "line 2, stages: this file defines an agent that runs in cycles; use redraft cycle run w."),
         (CYCLES.replace("stages:", "reflect:"), "reflect: this file defines an agent that runs in cycles"),
-        (NODE.format("run: 'x = (1'"), "w.yaml, line 4, node 'first', run: the code does not parse"),
-        (NODE.format("run: x\n    language: lua\n    sandbox: process"), "Lua runs inline only"),
     ],
 )  # fmt: skip
 def test_mistakes_are_reported_with_file_line_node_and_key(project, text, message):
@@ -280,17 +275,13 @@ LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
     ("second", "missing"),
     [
         ("uses: llm.call, with: {prompt: x}", True),
-        ("uses: llm.call, with: {prompt: x}, output: y", True),
         ("uses: llm.call, with: {prompt: x, schema: {type: object}}", False),
-        ("uses: llm.call, with: {prompt: x, schema: {type: object}}, output: y", True),
         ("uses: llm.call, with: {prompt: x}, output: x", False),
         ("uses: reflection.evaluate, with: {data: 1, schema: {}}, output: y", True),
         ("uses: reflection.evaluate, with: {data: 1, schema: {}}", False),
         ("run: 'return {\"x\": 1}'", False),
         ("run: return 1, output: y", True),
-        ("run: return 1, output: y, goto: end", False),
         ("uses: llm.call, with: {prompt: x}, when: state.x is defined", True),
-        ("uses: llm.call, with: {prompt: x}, when: state.x", True),
         ("uses: llm.call, with: {prompt: '{{ state.x | default(1) }}'}, goto: end", False),
         ("uses: llm.call, with: {prompt: '{{ state.x }}'}, goto: end", True),
         ("uses: llm.call, with: {messages: [{role: user, content: '{{ state.x }}'}]}, goto: end", True),
@@ -298,7 +289,6 @@ LOOP = f"uses: reflection.loop, with: {{{ASKED}, evaluator: {CODE}}}"
         (f"uses: reflection.loop, with: {{generator: {{run: return state}}, evaluator: {CODE}}}", False),
         (LOOP.replace("SEES", "state.x"), True),
         (LOOP.replace("SEES", "state.reflection_errors"), True),
-        (LOOP.replace("SEES", "state.reflection_errors") + ", output: x", False),
     ],
 )  # fmt: skip
 def test_check_reports_values_that_are_never_set(project, monkeypatch, second, missing):
