@@ -13,30 +13,29 @@ from redraft.errors import WorkflowError
 from redraft.events import TokenEvent, VersionEvaluated
 from redraft.workflow import Workflow, action, run_action
 from redraft.workflow.actions import _registered
-from redraft.workflow.history import NodeOutcome
+from redraft.workflow.history import outcome_of
 from redraft.workflow.loop import RESULT_KEYS
 from redraft.workflow.run import NodeFinished, NodeStarted, WorkflowFinished
 from support.workflows import making, under
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("result", "outcome"),
     [
-        (None, ("done", "")),
-        ("a text", ("done", "")),
-        ({"count": 3}, ("done", "")),
-        ({"valid": True}, ("valid", "")),
-        ({"valid": "yes"}, ("not valid", "")),
+        (None, (None, "")),
+        ("a text", (None, "")),
+        ({"count": 3}, (None, "")),
+        ({"valid": True}, (True, "")),
+        ({"valid": "yes"}, (False, "")),
         (
             {"valid": True, "reflection_iteration": 1, "reflection_best_score": 0.9},
-            ("valid", "after 1 attempt, best score 0.90"),
+            (True, "after 1 attempt, best score 0.90"),
         ),
-        ({"valid": False, "reflection_iteration": 3}, ("not valid", "after 3 attempts, best score -")),
+        ({"valid": False, "reflection_iteration": 3}, (False, "after 3 attempts, best score -")),
     ],
 )
-def test_node_outcomes_in_words(result, words):
-    outcome = NodeOutcome.of(result)
-    assert (outcome.verdict, outcome.detail) == words
+def test_node_outcomes_in_words(result, outcome):
+    assert outcome_of(result) == outcome
 
 
 def made(text, actions=None, models=None, head=""):

@@ -57,11 +57,11 @@ from redraft.workflow.check import Requirements
 from redraft.workflow.history import (
     LAUNCH,
     Launch,
-    NodeOutcome,
     StoredWorkflow,
     WorkflowHistory,
     WorkflowRow,
     Workflows,
+    outcome_of,
 )
 from redraft.workflow.run import ItemFinished, NodeFinished, NodeStarted, WorkflowFinished
 from redraft.workflow.spec import (
@@ -161,8 +161,7 @@ def run(
     progress = WorkflowProgress(console, [node.name for node in workflow.spec.nodes])
     with (
         listening(progress, events) as listener,
-        _report_failure(progress, console.say, debug=debug),
-        _explain_own_actions(workflow, uses),
+        _report_failure(workflow, uses, progress, debug=debug),
         progress,
     ):
         result = run_async(_run(workflow, inputs, listener, keep=keep, wait=wait))
@@ -336,43 +335,30 @@ async def _record_launch(store: Store, resumed: StoredWorkflow | None) -> str | 
 
 
 @contextmanager
-def _explain_own_actions(workflow: Workflow, uses: Requirements) -> Generator[None]:
-    """Turn an unexpected error into a `WorkflowError` that points at the user's own actions."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, RedraftError | typer.Exit) or not uses.own_actions:
-            raise
-        names = ", ".join(map(repr, uses.own_actions))
-        place = vars(error).get("__notes__", [workflow.source.file])[0]
-        raise WorkflowError(
-            f"{place}: {named_error(error)}. Most likely one of your own actions raised it "
-            f"({names}); --debug shows where."
-        ) from error
-
-
-@contextmanager
 def _report_failure(
-    progress: WorkflowProgress, say: Callable[[str], None], *, debug: bool
+    workflow: Workflow, uses: Requirements, progress: WorkflowProgress, *, debug: bool
 ) -> Generator[None]:
     """Report why a workflow did not finish, the id of its run, and how to continue."""
-
-    def say_stored() -> None:
-        if progress.run_id:
-            say(f"Stored as {progress.run_id}; redraft resume last")
-
     try:
         yield
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        say("Interrupted.")
-        say_stored()
+        progress.say_failed("Interrupted.")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except Exception as error:  # `handles_errors` would not report the id of the run
-        code = report_error(error, debug=debug)
-        say_stored()
-        raise typer.Exit(code) from error
+    except Exception as error:  # noqa: BLE001 (`handles_errors` would not report the id of the run)
+        failure = error
+        if uses.own_actions and not isinstance(error, RedraftError):
+            names = ", ".join(map(repr, uses.own_actions))
+            place = vars(error).get("__notes__", [workflow.source.file])[0]
+            failure = WorkflowError(
+                f"{place}: {named_error(error)}. Most likely one of your own actions raised it "
+                f"({names}); --debug shows where."
+            )
+            failure.__cause__ = error
+        code = report_error(failure, debug=debug)
+        progress.say_failed()
+        raise typer.Exit(code) from failure
 
 
 def print_result(result: WorkflowResult, last: Any, *, as_json: bool) -> None:
@@ -469,6 +455,13 @@ class WorkflowProgress:
             case _:
                 self._inside(event)
 
+    def say_failed(self, what: str = "") -> None:
+        """Say that the workflow did not finish, and how to continue it."""
+        if what:
+            self._console.say(what)
+        if self.run_id:
+            self._console.say(f"Stored as {self.run_id}; redraft resume last")
+
     def _show_end(self, event: NodeFinished) -> None:
         if event.skipped:
             outcome = Text("skipped", QUIET)
@@ -495,9 +488,10 @@ class WorkflowProgress:
 
 def outcome_text(result: Any) -> Text:
     """Render the outcome of a node, including the verdict of a loop or a judgement."""
-    outcome = NodeOutcome.of(result)
-    style = "" if outcome.valid is None else GOOD if outcome.valid else BAD
-    return Text.assemble((outcome.verdict, style), f" {outcome.detail}".rstrip())
+    is_valid, detail = outcome_of(result)
+    if is_valid is None:
+        return Text("done")
+    return Text.assemble(("valid", GOOD) if is_valid else ("not valid", BAD), f" {detail}".rstrip())
 
 
 LONGEST_VALUE = 200

@@ -412,39 +412,16 @@ class NodeRun:
         return sum((run.usage for run in self.runs), NOTHING_USED)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOutcome:
-    """How a node ended."""
-
-    valid: bool | None = None
-    """Whether the output of a loop or a judgement is valid; None for other nodes."""
-    attempts: int | None = None
-    """The attempts of a loop; None for other nodes."""
-    best_score: float | None = None
-
-    @classmethod
-    def of(cls, result: Any) -> NodeOutcome:
-        """Read a node's result."""
-        if not isinstance(result, dict) or "valid" not in result:
-            return cls()
-        values = cast("Mapping[str, Any]", result)
-        attempts = values.get("reflection_iteration")
-        if not isinstance(attempts, int):
-            return cls(values["valid"] is True)
-        return cls(values["valid"] is True, attempts, values.get("reflection_best_score"))
-
-    @property
-    def verdict(self) -> str:
-        """The outcome in one or two words."""
-        return "done" if self.valid is None else "valid" if self.valid else "not valid"
-
-    @property
-    def detail(self) -> str:
-        """The attempts and the best score of a loop; empty for other nodes."""
-        if self.attempts is None:
-            return ""
-        times = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
-        return f"after {times}, best score {render_score(self.best_score).strip()}"
+def outcome_of(result: Any) -> tuple[bool | None, str]:
+    """Whether the output of a loop or a judgement is valid (None: another result), and a loop's attempts."""
+    if not isinstance(result, dict) or "valid" not in result:
+        return None, ""
+    values = cast("Mapping[str, Any]", result)
+    attempts = values.get("reflection_iteration")
+    if not isinstance(attempts, int):
+        return values["valid"] is True, ""
+    score = render_score(values.get("reflection_best_score")).strip()
+    return values["valid"] is True, f"after {counted(attempts, 'attempt')}, best score {score}"
 
 
 @dataclass(frozen=True, slots=True)

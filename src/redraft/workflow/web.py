@@ -18,10 +18,10 @@ from redraft.web.rendering import clipped
 from redraft.workflow.history import (
     INNER_WORKFLOW,
     WORKFLOW,
-    NodeOutcome,
     StoredWorkflow,
     WorkflowHistory,
     Workflows,
+    outcome_of,
 )
 
 
@@ -97,7 +97,7 @@ SLICE = Slice(
             "workflow/templates/workflow.html",
             workflow,
             WorkflowHistory.document,
-            functions={"outcome_of": NodeOutcome.of, "value_text": value_text},
+            functions={"outcome_of": outcome_of, "value_text": value_text},
             section="/runs",
             fingerprint=_fingerprint,
             kinds=(WORKFLOW, INNER_WORKFLOW),
