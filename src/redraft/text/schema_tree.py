@@ -471,7 +471,7 @@ _MANY = (
     *("items", "additionalItems", "additionalProperties", "propertyNames"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
-_ALL = ("allOf", "prefixItems")
+_ALL = (*REFERENCES, "allOf", "prefixItems", "properties")
 _CONDITIONAL = frozenset(("if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"))
 
 
@@ -571,35 +571,22 @@ class Score:
         return max(1, self._weight(schema, base))
 
     def _weight(self, schema: Any, base: str) -> int:
+        """Number of checks of a schema."""
         if not isinstance(schema, dict):
             return 1 if schema is False else 0
         node = cast("dict[str, Any]", schema)
         if id(node) not in self._weights:
             self._weights[id(node)] = 1  # a schema inside itself counts as one check
-            self._weights[id(node)] = min(
-                sum(self._checks_of(key, value, base) for key, value in node.items()), 10**9
-            )
+            required = node.get("required")
+            checks = len(node.keys() & _LEAVES) + (len(required) if isinstance(required, list) else 0)
+            nearest: dict[str | int, int] = {}
+            for _, (key, *_), inner, document in children(self.tree, node, base):
+                weight = self._weight(inner, document)
+                if key in ("anyOf", "oneOf"):
+                    nearest[key] = max(1, weight, nearest.get(key, 0))
+                elif key in _ALL:
+                    checks += weight
+                elif key == "patternProperties" or (key in _MANY and inner is not True):
+                    checks += max(1, weight)
+            self._weights[id(node)] = min(checks + sum(nearest.values()) + ("oneOf" in nearest), 10**9)
         return self._weights[id(node)]
-
-    def _checks_of(self, key: str, value: Any, base: str) -> int:
-        """Number of checks of a keyword."""
-        if key in _LEAVES:
-            return 1
-        if key in REFERENCES:
-            target = self.tree.target(value, base)
-            return 1 if target is None else self._weight(*target)
-        if key in _MANY:
-            return self._least(value, base) if value is not True else 0
-        if isinstance(value, list):
-            return self._checks_of_list(key, cast("list[Any]", value), base)
-        if key in ("properties", "patternProperties") and isinstance(value, dict):
-            inner = cast("dict[str, Any]", value).values()
-            return sum(self._weight(schema, base) or (key != "properties") for schema in inner)
-        return 0
-
-    def _checks_of_list(self, key: str, value: list[Any], base: str) -> int:
-        if key in ("anyOf", "oneOf"):
-            return (key == "oneOf") + self._nearest(value, base)
-        if key in _ALL:
-            return sum(self._weight(inner, base) for inner in value)
-        return len(value) if key == "required" else 0
