@@ -157,7 +157,7 @@ def test_rejects_invalid_commands(command, message):
         asyncio.run(ProcessJail()(Command(**command)))
 
 
-def test_twenty_commands_do_not_block_the_loop():
+def test_parallel_commands_do_not_block_the_loop():
     async def main():
         jail, ticks = ProcessJail(), []
 
@@ -167,23 +167,15 @@ def test_twenty_commands_do_not_block_the_loop():
                 ticks.append(None)
 
         ticking = asyncio.create_task(tick())
-        outcomes = await asyncio.gather(
-            *(
-                jail(
-                    Command(
-                        python="import time; time.sleep(0.5); print(inputs); result = inputs * 2", inputs=n
-                    )
-                )
-                for n in range(20)
-            )
-        )
+        source = "import time; time.sleep(0.3); print(inputs); result = inputs * 2"
+        outcomes = await asyncio.gather(*(jail(Command(python=source, inputs=n)) for n in range(8)))
         ticking.cancel()
         return outcomes, ticks
 
     outcomes, ticks = asyncio.run(main())
-    assert [outcome.result for outcome in outcomes] == [n * 2 for n in range(20)]
-    assert [outcome.stdout for outcome in outcomes] == [f"{n}\n" for n in range(20)]
-    assert len(ticks) > 50  # if each run blocked the loop, there would be about 20
+    assert [outcome.result for outcome in outcomes] == [n * 2 for n in range(8)]
+    assert [outcome.stdout for outcome in outcomes] == [f"{n}\n" for n in range(8)]
+    assert len(ticks) > 20  # if each run blocked the loop, there would be about 8
 
 
 @pytest.mark.parametrize("form", [{"python": "import time; time.sleep(77)"}, {"argv": ("sleep", "77")}])

@@ -29,8 +29,8 @@ FINE = {"python": "output", "lua": "return output", "prolog": "evaluate(X) :- ou
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_large_data_round_trip(language):
-    text = "x" * 300_000
-    limits = ScriptLimits(seconds=10, memory_mb=256, result_chars=400_000)
+    text = "x" * 100_000  # more than a pipe holds
+    limits = ScriptLimits(seconds=10, memory_mb=256, result_chars=200_000)
     assert value_of(language, FINE[language], limits=limits, names={"output": text}) == text
 
 
@@ -168,13 +168,12 @@ def test_a_forked_child_starts_its_own_workers():
         """
         import os
         from support.scripts import alive
-        both = lambda: alive("lua") and alive("python")
-        assert both()
+        assert alive("lua")
         pid = os.fork()
         if pid == 0:
-            os._exit(0 if both() else 1)
+            os._exit(0 if alive("lua") else 1)
         assert os.waitpid(pid, 0)[1] == 0
-        assert both()
+        assert alive("lua")
         """
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

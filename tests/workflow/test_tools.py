@@ -36,21 +36,34 @@ def _private():
     pass
 """
 SERVER = """\
-from mcp.server import MCPServer
+import json, sys, time
+from pathlib import Path
 
-server = MCPServer("shop")
-
-@server.tool()
-def price(name: str) -> float:
-    "The price of a product in euros."
-    return {"lamp": 24.5}[name]
-
-@server.tool()
-def hello() -> str:
-    return "hello"
-
-if __name__ == "__main__":
-    server.run()
+here = Path(__file__).parent
+with (here / "started").open("a") as started:
+    started.write("x")
+if (here / "silent").exists():
+    (here / "silent").unlink()
+    time.sleep(60)
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params = message.get("method"), message.get("params", {})
+    answer = {"error": {"code": -32601, "message": "unknown"}}
+    if method == "initialize":
+        about = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+        answer = {"result": about | {"serverInfo": {"name": "shop", "version": "1"}}}
+    elif method == "tools/list":
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("price", "wait")]
+        answer = {"result": {"tools": tools}}
+    elif method == "tools/call" and params["name"] == "wait":
+        print("the shop is closed", file=sys.stderr, flush=True)
+        continue
+    elif method == "tools/call" and params["arguments"]["name"] == "lamp":
+        answer = {"result": {"content": [], "structuredContent": {"result": 24.5}}}
+    elif method == "tools/call":
+        answer = {"result": {"content": [{"type": "text", "text": "no such product"}], "isError": True}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
 """
 
 
@@ -177,15 +190,14 @@ def test_a_generator_has_tools(folder):
     assert len(requests) == 4
 
 
-def test_a_model_calls_the_tools_of_a_server_in_a_process(folder, monkeypatch):
-    """It takes the seconds in which a Python process starts and imports the server."""
+def test_a_model_calls_the_tools_of_a_server_in_a_process(folder):
     (folder / "server.py").write_text(SERVER)
     head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}]}}}}"
-    script = [call("price", name="lamp"), call("price", name="x"), call("hello"), say("24.50")]
+    script = [call("price", name="lamp"), call("price", name="x"), say("24.50")]
     made, requests = workflow(file(folder, "shop, count", head=head), *script)
     assert made.run_sync().state["ask"] == "24.50"
-    assert requests[0][1] == ["price", "hello", "count"]
-    assert results(requests) == [{"result": 24.5}, "Error executing tool price", {"result": "hello"}]
+    assert requests[0][1] == ["price", "wait", "count"]
+    assert results(requests) == [{"result": 24.5}, "no such product"]
 
 
 @pytest.fixture
@@ -241,7 +253,6 @@ def test_a_model_calls_the_tools_of_a_server_over_http(folder, address, monkeypa
 COMMANDS = {
     "a server that ends": (["sh", "-c", "echo no such shop >&2"], UnfinishedError, "it wrote: no such shop"),
     "a program that is not there": (["/nowhere/server"], WorkflowError, "No such file"),
-    "a server that says nothing": (["sleep", "60"], UnfinishedError, "did not answer within 0.5 s"),
     "a server that says why": (
         ["sh", "-c", "echo the stock is locked >&2; exec sleep 60"],
         UnfinishedError, "did not answer within 0.5 s; it wrote: the stock is locked",
@@ -261,34 +272,10 @@ def test_a_server_that_does_not_start_ends_the_node(folder, command, kind, messa
     assert time.monotonic() - began < 20
 
 
-STUBBORN = """\
-import json, sys, time
-from pathlib import Path
-
-started = Path(__file__).with_name("started")
-started.write_text(started.read_text() + "x" if started.exists() else "x")
-if started.read_text() == "x":  # the first time it says nothing
-    time.sleep(60)
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("method") == "initialize":
-        about = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}}}
-        answer = {"result": about | {"serverInfo": {"name": "shop", "version": "1"}}}
-    elif message.get("method") == "tools/list":
-        answer = {"result": {"tools": [{"name": "wait", "inputSchema": {"type": "object"}}]}}
-    elif message.get("method") == "tools/call":
-        print("the shop is closed", file=sys.stderr, flush=True)
-        continue
-    else:
-        answer = {"error": {"code": -32601, "message": "unknown"}}
-    if "id" in message:
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
-"""
-
-
 def test_retries_restart_a_silent_server_and_the_model_learns_of_a_silent_tool(folder):
     """It waits twice for 1.5 s: with less, a busy machine could not tell a silent server from a slow one."""
-    (folder / "server.py").write_text(STUBBORN)
+    (folder / "server.py").write_text(SERVER)
+    (folder / "silent").touch()
     head = f"mcp: {{shop: {{command: [{sys.executable}, {folder / 'server.py'}], timeout: 1.5}}}}"
     path = file(folder, "shop", head=head)
     path.write_text(path.read_text().replace("uses:", "retries: {times: 1, wait: 0}\n  uses:"))
