@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from redraft._calls import awaited, parameters_by_name
 from redraft._codec import plain_data
 from redraft._steps import user_call
-from redraft._validation import named_error, nearest
+from redraft._validation import named_error
 from redraft.errors import ConfigError, WorkflowError
 from redraft.events import Listener, TokenEvent
 from redraft.execution import Script, ScriptRunner
@@ -201,7 +201,7 @@ class Resources:
         return _load(own) if isinstance(own, EntryPoint) else own
 
     async def run_action(self, action: str, params: Mapping[str, Any], scope: Scope) -> ActionResult:
-        """Run an action or a workflow file; raises its errors, and `WorkflowError` for an unknown name."""
+        """Run an action or a workflow file; raises its errors."""
         if (inner := self.files.get(action)) is not None:
             if isinstance(inner, WorkflowError):
                 raise inner
@@ -214,9 +214,7 @@ class Resources:
             call = awaited(own)(state=copy_of(scope.state), **arguments)
             value = await user_call(call, f"the action {action!r}", "the workflow")
             return ActionResult(plain_data(value, f"What the action {action!r} returned"), NOT_REPORTED)
-        if (built_in := self.built_in.get(plain_name(action))) is not None:
-            return await built_in(params, scope, self)
-        raise WorkflowError(f"Unknown action {action!r}; {nearest(action, [*self.built_in, *self.actions])}")
+        return await self.built_in[plain_name(action)](params, scope, self)
 
 
 def _idempotency_key(action: str) -> str:
