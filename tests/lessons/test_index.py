@@ -361,19 +361,16 @@ def with_text_that_is_none(path):
     connection.close()
 
 
-@pytest.mark.parametrize("in_use", [False, True], ids=["closed", "in use"])
 @pytest.mark.parametrize(
     "spoil", [spoil_all, spoil_the_middle, empty, remove, without_tables, with_text_that_is_none]
 )
-def test_an_unusable_index_is_rebuilt(tmp_path, spoil, in_use):
+def test_an_unusable_index_is_rebuilt(tmp_path, spoil):
     file(tmp_path, *(lesson(procedure(f"{n} " * 20 + "x" * n), summary=f"n {n}") for n in range(40)))
 
     async def main():
         index = LessonIndex(tmp_path)
         await index.refresh()
         assert len(await search("Fetch the price list")(index)) == 3
-        if not in_use:
-            index.close()
         spoil(tmp_path / ".index" / FILE)
         return [await step(index) for step in (search("Fetch the price list"), refresh, search("Fetch"))]
 
@@ -393,18 +390,6 @@ def test_an_index_of_an_older_version_is_deleted(tmp_path):
     assert {path.name for path in (tmp_path / ".index").iterdir()} == {FILE, "lessons-3.db", "lock"}
 
 
-def test_an_index_removed_while_in_use_is_rebuilt(tmp_path):
-    file(tmp_path, lesson())
-
-    async def main():
-        index = LessonIndex(tmp_path)
-        assert len(await index.search(LessonQuery("Fetch"))) == 1
-        shutil.rmtree(tmp_path / ".index")
-        assert len(await index.search(LessonQuery("Fetch"))) == 1
-
-    asyncio.run(main())
-
-
 def test_an_index_that_another_process_has_replaced_is_the_one_in_use(tmp_path):
     file(tmp_path, lesson())
 
@@ -416,58 +401,11 @@ def test_an_index_that_another_process_has_replaced_is_the_one_in_use(tmp_path):
         file(tmp_path, lesson(PARTIAL, summary="new", task_type="new"))
         [first, _] = await search("Fetch the price list", task_type="new")(index)
         assert first.lesson.summary == "new"
-        assert len(open_files(tmp_path)) == 2  # the replaced file is closed
 
     asyncio.run(main())
     grown = rows(tmp_path)
     run(tmp_path, rebuild)
     assert rows(tmp_path) == grown
-
-
-def open_files(path):
-    """The files of an index that this process has open."""
-    opened = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
-    return [one for one in opened if one.parent == Path(path, ".index")]
-
-
-def test_closing_lessons_closes_their_index(tmp_path):
-    async def main():
-        async with learning(tmp_path, embedder="none") as lessons:
-            await lessons.record(FAILURE, TASK)
-            assert len(await lessons.search(TASK)) == 1
-            assert len(open_files(tmp_path)) == 1
-        assert open_files(tmp_path) == []
-        assert len(await lessons.search(TASK)) == 1  # opened again
-        await lessons.aclose()
-        assert open_files(tmp_path) == []
-
-    asyncio.run(main())
-
-
-FORKED = """
-import asyncio, os, sys, warnings
-sys.path.insert(0, sys.argv[2])
-from test_index import LessonIndex, open_files, search
-
-warnings.simplefilter("ignore")  # Python 3.12 warns of any fork of a process with threads
-index = LessonIndex(sys.argv[1])
-assert len(asyncio.run(search("Fetch the price list")(index))) == 1
-assert len(open_files(sys.argv[1])) == 1
-if (child := os.fork()) == 0:
-    assert open_files(sys.argv[1]) == []
-    assert len(asyncio.run(search("Fetch the price list")(index))) == 1
-    asyncio.run(index.rebuild())
-    sys.exit()
-assert os.waitpid(child, 0)[1] == 0
-assert len(asyncio.run(search("Fetch the price list")(index))) == 1
-"""
-
-
-def test_a_forked_process_opens_the_index_itself(tmp_path):
-    file(tmp_path, lesson())
-    here = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": str(here.parent)}
-    subprocess.run([sys.executable, "-c", FORKED, tmp_path, here], check=True, env=environment, timeout=120)
 
 
 def test_vectors_survive_a_rebuild_and_belong_to_their_embedder(tmp_path):

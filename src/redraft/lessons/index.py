@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from contextvars import Context
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -14,7 +13,6 @@ from itertools import count, islice
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
-from weakref import WeakSet
 
 from redraft._locks import FileLock, check_regular, make_file, make_folder
 from redraft.errors import LessonFileError, ModelError, OutputError, StoreError
@@ -208,10 +206,6 @@ class LessonIndex:
         Raises `StoreError` if another process reads the index all the time.
         """
         return await self._file.use(self._rebuild)
-
-    def close(self) -> None:
-        """Close the file; the next use opens it again."""
-        self._file.close()
 
     async def _question(self, text: str) -> Sequence[float] | None:
         """The vector of a question; if the embedder fails, a warning is logged, and the result is None."""
@@ -567,21 +561,17 @@ _BLAMELESS = frozenset(f"SQLITE_{name}" for name in ("BUSY", "LOCKED", "FULL", "
 class _IndexFile:
     """The SQLite file in the folder of an index, replaced if it is unusable.
 
-    It is written and replaced only under the lock, so that nothing is written to a replaced file. A
-    connection stays open for the next use: reading the schema and the pages again makes a search a fifth
-    slower.
+    Each use opens it, so that no replaced file stays open, and no process inherits a connection. It is
+    written and replaced only under the lock, so that nothing is written to a replaced file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / FILE
-        self._idle: dict[int, Connection] = {}  # at most one connection, by the inode of its file
         self._memory: Connection | None = None
         self._memory_lock = Lock()
-        _files.add(self)
 
     def __del__(self) -> None:
-        self.close()
         if self._memory is not None:
             self._memory.close()
 
@@ -625,35 +615,17 @@ class _IndexFile:
                 finally:
                     self._memory.rollback()
             return
-        inode = _inode(self._path)
-        with ExitStack() as stack:
-            idle = self._idle.pop(inode, None)
-            connection = stack.enter_context(closing(idle or self._connect()))
-            if idle is None:
-                connection.executescript(_SETTINGS)
+        check_regular(self._path)
+        uri = f"{self._path.as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True)) as connection:
+            connection.executescript(_SETTINGS)
             yield connection
-            connection.rollback()
-            self.close()
-            if self._idle.setdefault(inode, connection) is connection:
-                stack.pop_all()
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
         """Connect to the file under the lock, which only a single process holds."""
         with nullcontext() if self._memory else self._lock(), self.reading() as connection:
             yield connection
-
-    def close(self) -> None:
-        """Close the idle connection, even to a replaced file."""
-        for inode in tuple(self._idle):
-            if (connection := self._idle.pop(inode, None)) is not None:  # not taken by another thread
-                connection.close()
-
-    def _connect(self) -> Connection:
-        check_regular(self._path)
-        uri = f"{self._path.as_uri()}?mode=rw"
-        # Uses run in threads of a pool; only one at a time has this connection.
-        return sqlite3.connect(uri, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
 
     @contextmanager
     def _lock(self) -> Generator[None]:
@@ -688,18 +660,6 @@ def _inode(path: Path) -> int:
         return path.stat().st_ino
     except OSError:
         return 0
-
-
-_files: WeakSet[_IndexFile] = WeakSet()
-
-
-def _before_fork() -> None:
-    # A child must not inherit connections: SQLite would take the locks of its parent for its own.
-    for file in tuple(_files):
-        file.close()
-
-
-os.register_at_fork(before=_before_fork)
 
 
 # --- embedding in the background ---------------------------------------------------------------------------

@@ -594,9 +594,8 @@ class Lessons:
         return list((await asyncio.to_thread(Overview.read, self._documents, self.agent)).problems)
 
     async def aclose(self) -> None:
-        """Wait until new lessons are embedded, and close their index. The caller closes the store."""
+        """Wait until new lessons are embedded. The caller closes the store."""
         await self._backlog.wait()
-        self._index.close()
 
     # --- due reflections and quarantined lessons -----------------------------------------------------------
 
