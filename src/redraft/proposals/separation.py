@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import comb, log10
 from os.path import commonprefix
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -159,6 +160,19 @@ class CheckDraft:
     """The requirement in words, if the configuration does not express it."""
     quotes: tuple[str, ...] = ()
     """The texts from outputs in it."""
+
+
+def _regex(
+    kind: str,
+    pattern: str,
+    rank: int,
+    hints: int = 0,
+    says: str = "",
+    quotes: Iterable[str] = (),
+    **options: Any,
+) -> CheckDraft:
+    """A pattern that must match, unless the `options` say otherwise."""
+    return CheckDraft(kind, "regex", {"pattern": pattern, **options}, rank, hints, says, tuple(quotes))
 
 
 class HeldOut(NamedTuple):
@@ -356,10 +370,6 @@ def test_of(evaluator: str, config: Mapping[str, Any]) -> Test:
     return passes
 
 
-def _without_none(limits: Mapping[str, int | None]) -> dict[str, int]:
-    return {name: limit for name, limit in limits.items() if limit is not None}
-
-
 def _in_all(sets: Sequence[frozenset[T]]) -> frozenset[T]:
     return sets[0].intersection(*sets)
 
@@ -373,6 +383,11 @@ class _Bounds(NamedTuple):
     most: int | None
     hints: int
     is_narrow: bool
+
+    def named(self, least: str, most: str) -> dict[str, int]:
+        """The limits as options with these names."""
+        limits = {least: self.least, most: self.most}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _bounds(
@@ -437,15 +452,14 @@ def _counts(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iter
             continue
         is_numbered = unit == "bullets" and all(_NUMBERED.spans(sample.text) for sample in good)
         for bound in _bounds(*values, hints, in_round_numbers=unit != "bullets"):
-            if is_numbered:  # a requirement of bullets asks for hyphens
-                counts = {"min_matches": bound.least, "max_matches": bound.most}
-                config = NUMBERED.config | _without_none(counts)
-                strength, says = hints.about(*names) + bound.hints, NUMBERED.amount(bound.least, bound.most)
-                yield CheckDraft(f"numbers {bound.kind}", "regex", config, rank, strength, f"Has {says}.")
-                continue
-            config = _without_none({"at_least": bound.least, "at_most": bound.most})
-            unlikely = 4 if bound.is_narrow and not bound.hints and unit in ("words", "characters") else 0
             strength = hints.about(*names) + bound.hints
+            if is_numbered:  # a requirement of bullets asks for hyphens
+                config = NUMBERED.config | bound.named("min_matches", "max_matches")
+                says = f"Has {NUMBERED.amount(bound.least, bound.most)}."
+                yield CheckDraft(f"numbers {bound.kind}", "regex", config, rank, strength, says)
+                continue
+            unlikely = 4 if bound.is_narrow and not bound.hints and unit in ("words", "characters") else 0
+            config = bound.named("at_least", "at_most")
             yield CheckDraft(f"{unit} {bound.kind}", unit, config, rank + unlikely, strength)
 
 
@@ -462,31 +476,15 @@ def _signs(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
 
         for bound in _bounds(list(map(counted, bad)), list(map(counted, good)), hints):
             config, amount = sign.config, sign.amount(bound.least, bound.most)
+            strength = hints.about(*sign.hints)
             if bound.most == 0:
-                config["must_match"], amount = False, f"no {sign.singular}"
-            elif (bound.least, bound.most) != (1, None):
-                config |= {"min_matches": bound.least} if bound.least is not None else {}
-                config |= {"max_matches": bound.most} if bound.most is not None else {}
-            is_plain = bound.most == 0 or (bound.least, bound.most) == (1, None)
-            required = sign.rank + 1 if sign.rank <= SIGNIFICANT else 7
-            rank = (sign.rank if bound.most == 0 else required) if is_plain else 8
-            strength = hints.about(*sign.hints) + (bound.hints if not is_plain else 0)
+                config["must_match"], amount, rank = False, f"no {sign.singular}", sign.rank
+            elif (bound.least, bound.most) == (1, None):
+                rank = sign.rank + 1 if sign.rank <= SIGNIFICANT else 7
+            else:
+                config |= bound.named("min_matches", "max_matches")
+                rank, strength = 8, strength + bound.hints
             yield CheckDraft(f"{sign.plural} {bound.kind}", "regex", config, rank, strength, f"Has {amount}.")
-
-
-def _widths(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
-    """Limit the length of lines, if outputs have several."""
-    longest = [
-        [max(map(len, sample.text.splitlines()), default=0) for sample in side] for side in (bad, good)
-    ]
-    if any(MEASURES["lines"](sample.text) < 2 for sample in good):  # noqa: PLR2004 (that is a limit of the text)
-        return
-    for bound in _bounds(longest[0], longest[1], hints, in_round_numbers=True):
-        if bound.kind == "at most" and bound.most is not None and bound.most < 1000:  # noqa: PLR2004 (what RE2 repeats)
-            config = {"pattern": f".{{{bound.most + 1},}}", "must_match": False}
-            says = f"Has no line of more than {bound.most} characters."
-            strength = hints.about("line", "width", "column", "wide") + bound.hints
-            yield CheckDraft("width of lines", "regex", config, 6, strength, says)
 
 
 # --- JSON --------------------------------------------------------------------------------------------------
@@ -533,9 +531,8 @@ def _structure(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> I
         return
     [top] = tops
     if top in ("object", "array"):
-        yield CheckDraft(
-            "json", "schema", {"schema": {"type": top}}, 0, hints.about("json", "object", "array")
-        )
+        config, hinted = {"schema": {"type": top}}, hints.about("json", "object", "array")
+        yield CheckDraft("json", "schema", config, 0, hinted)
     common = [place for place in good[0].values if all(place in sample.values for sample in good)]
     for place in common:
         yield from _at(place, bad, good, hints)
@@ -549,9 +546,9 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
     hinted = hints.quotes(*keys[-1:])
 
     def draft(kind: str, schema: dict[str, Any], rank: int, strength: int, *quoted: str) -> CheckDraft:
-        config = _schema(place, schema)
+        quotes = (*keys, *quoted)
         return CheckDraft(
-            f"{kind} at {name}", "schema", config, rank, hinted + strength, quotes=(*keys, *quoted)
+            f"{kind} at {name}", "schema", _schema(place, schema), rank, hinted + strength, quotes=quotes
         )
 
     forms = sorted({_form(value) for value in right})
@@ -562,54 +559,27 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
     if forms == ["object"]:
         yield from _keys(place, right, wrong, hints)
     elif forms == ["array"]:
-        for bound in _bounds(
-            [len(array) for array in wrong if _form(array) == "array"] or [0], list(map(len, right)), hints
-        ):
-            schema = {"type": "array", **_without_none({"minItems": bound.least, "maxItems": bound.most})}
-            yield draft(
-                f"items {bound.kind}", schema, 2, hints.about("item", "entry", "element") + bound.hints
-            )
+        counts = [len(array) for array in wrong if _form(array) == "array"] or [0]
+        for bound in _bounds(counts, list(map(len, right)), hints):
+            schema = {"type": "array", **bound.named("minItems", "maxItems")}
+            strength = hints.about("item", "entry", "element") + bound.hints
+            yield draft(f"items {bound.kind}", schema, 2, strength)
     elif forms == ["string"]:
-        texts = [value for value in wrong if isinstance(value, str)]
         options = sorted(set(right))
-        if _are_choices(right, options) and set(texts) - set(options):
+        if _are_choices(right, options) and {value for value in wrong if isinstance(value, str)} - set(
+            options
+        ):
             yield draft("choices", {"enum": options}, 2, hints.about(*_CHOICE), *options)
-        for level, pattern in _common_shapes(right):
+        for level, pattern in islice(_common_shapes(right), 1):
             schema = {"type": "string", "pattern": f"^{pattern}$"}
             yield draft("form", schema, 2 + _LEVELS[level], hints.about(*_FORMAT), *_letters_in(pattern))
-            break
-        for bound in _bounds(
-            list(map(len, texts)) or [0], list(map(len, right)), hints, in_round_numbers=True
-        ):
-            schema = {"type": "string", **_without_none({"minLength": bound.least, "maxLength": bound.most})}
-            yield draft(
-                f"length {bound.kind}", schema, 5, hints.about("character", "long", "length") + bound.hints
-            )
-    elif set(forms) <= {"integer", "number"}:
+    elif forms == ["integer"]:
         numbers = [value for value in wrong if _form(value) in ("integer", "number")]
-        said_range = hints.about("range", "between", "above", "below")
-        if forms == ["integer"] and all(_form(value) == "integer" for value in numbers):
+        if all(_form(value) == "integer" for value in numbers):
             for bound in _bounds(numbers or right, right, hints):
-                schema = {"type": "number", **_without_none({"minimum": bound.least, "maximum": bound.most})}
-                yield draft(f"range {bound.kind}", schema, 2, said_range + bound.hints)
-        else:
-            for decimal in _ranges(numbers, right):
-                yield draft("range", {"type": "number", **decimal}, 2, said_range)
-
-
-def _ranges(bad: Sequence[float], good: Sequence[float]) -> Iterator[dict[str, float]]:
-    """Yield limits of numbers with decimals, as round as possible between good and failed outputs."""
-    low, high = min(good), max(good)
-    above, below = [number for number in bad if number > high], [number for number in bad if number < low]
-    limits: dict[str, float] = {}
-    if above:
-        rounded = (round(high + 0.5 * 10**-digits, digits) for digits in range(6))
-        limits["maximum"] = next((number for number in rounded if high <= number < min(above)), high)
-    if below:
-        rounded = (round(low - 0.5 * 10**-digits, digits) for digits in range(6))
-        limits["minimum"] = next((number for number in rounded if max(below) < number <= low), low)
-    if limits:
-        yield limits
+                schema = {"type": "number", **bound.named("minimum", "maximum")}
+                strength = hints.about("range", "between", "above", "below") + bound.hints
+                yield draft(f"range {bound.kind}", schema, 2, strength)
 
 
 def _keys(place: Place, right: Sequence[Any], wrong: Sequence[Any], hints: Hints) -> Iterator[CheckDraft]:
@@ -627,16 +597,11 @@ def _keys(place: Place, right: Sequence[Any], wrong: Sequence[Any], hints: Hints
         yield CheckDraft(f"required keys at {name}", "schema", config, 1, strength, says, quoted)
     extra = Counter(key for item in objects for key in item if not any(key in other for other in right))
     for key, _ in extra.most_common(3):
+        config = _schema(place, {"type": "object", "properties": {key: False}})
+        strength = hints.about("key", "field", "extra", "additional", "more") + hints.quotes(key)
         where = "" if not within else f" in {json.dumps(within[-1], ensure_ascii=False)}"
-        yield CheckDraft(
-            f"no key {key} at {name}",
-            "schema",
-            _schema(place, {"type": "object", "properties": {key: False}}),
-            2,
-            hints.about("key", "field", "extra", "additional", "more") + hints.quotes(key),
-            f"Does not have the key {json.dumps(key, ensure_ascii=False)}{where}.",
-            (*within, key),
-        )
+        says = f"Does not have the key {json.dumps(key, ensure_ascii=False)}{where}."
+        yield CheckDraft(f"no key {key} at {name}", "schema", config, 2, strength, says, (*within, key))
 
 
 _CHOICE = ("choice", "option", "value", "label", "category", "categorie", "allowed", "one")
@@ -657,27 +622,12 @@ def _choices(_bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> It
     options = sorted(set(texts))
     if _are_choices(texts, options) and all(0 < len(option.split()) <= 2 for option in options):  # noqa: PLR2004 (a label)
         pattern = rf"^\s*(?:{'|'.join(map(re.escape, options))})\s*$"
-        yield CheckDraft(
-            "choices", "regex", {"pattern": pattern}, 1, hints.about(*_CHOICE), quotes=tuple(options)
-        )
+        yield _regex("choices", pattern, 1, hints.about(*_CHOICE), quotes=options)
 
 
 # --- shapes ------------------------------------------------------------------------------------------------
 
-_FORMAT = (
-    "format",
-    "form",
-    "date",
-    "iso",
-    "pattern",
-    "code",
-    "id",
-    "digit",
-    "time",
-    "version",
-    "price",
-    "written",
-)
+_FORMAT = ("format", "form", "date", "iso", "pattern", "code", "id", "digit", "time", "version")
 _EDGES = "\"'`([{<>)]},.;:!?*_"
 _RUN = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]|[a-z]+|[^\W\d_]+|\s+|.", re.DOTALL)
 _LEVELS = (0, 0, 1, 2)
@@ -754,33 +704,17 @@ def _forms(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
     whole = [sample.text.strip() for sample in good]
     if all(len(text.split()) <= 3 and not text.startswith(("{", "[")) for text in whole):  # noqa: PLR2004 (a value, not a text)
         for level, pattern in _common_shapes(whole):
-            config = {"pattern": rf"^\s*{pattern}\s*$"}
-            yield CheckDraft(
-                "whole form", "regex", config, 1 + _LEVELS[level], hinted, quotes=_letters_in(pattern)
-            )
+            rank, quotes = 1 + _LEVELS[level], _letters_in(pattern)
+            yield _regex("whole form", rf"^\s*{pattern}\s*$", rank, hinted, quotes=quotes)
     has_all = _in_all([sample.shapes for sample in good])
-    has_any = frozenset[tuple[int, str]]().union(*(sample.shapes for sample in good))
     counts = Counter(shape for sample in bad for shape in sample.shapes)
     required = sorted(
         (shape for shape in has_all if counts[shape] < len(bad)), key=lambda shape: (shape[0], len(shape[1]))
     )
     for level, pattern in required[:30]:
-        plain = 0 if re.search(r"\\[^dw]|[-:/%#@]", pattern) else 3
-        config = {"pattern": _bounded(pattern, good)}
-        yield CheckDraft(
-            f"form {pattern}",
-            "regex",
-            config,
-            3 + _LEVELS[level] + plain,
-            hinted,
-            quotes=_letters_in(pattern),
-        )
-    forbidden = [shape for shape, count in counts.most_common() if count > 1 and shape not in has_any]
-    for level, pattern in sorted(forbidden, key=lambda shape: (-counts[shape], shape[0], len(shape[1])))[:30]:
-        config = {"pattern": _bounded(pattern, [*good, *bad]), "must_match": False}
-        yield CheckDraft(
-            f"no form {pattern}", "regex", config, 6 + _LEVELS[level], hinted, quotes=_letters_in(pattern)
-        )
+        rank = 3 + _LEVELS[level] + (0 if re.search(r"\\[^dw]|[-:/%#@]", pattern) else 3)
+        quotes = _letters_in(pattern)
+        yield _regex(f"form {pattern}", _bounded(pattern, good), rank, hinted, quotes=quotes)
 
 
 # --- words -------------------------------------------------------------------------------------------------
@@ -826,10 +760,8 @@ def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
     for gram, _ in sorted(
         lacking.items(), key=lambda counted: (-counted[1], -hints.quotes(counted[0]), -len(counted[0]))
     )[:40]:
-        rank = 9 if is_common(gram) else 7
-        yield CheckDraft(
-            f"has {gram}", "regex", phrase_pattern(gram, good), rank, hints.quotes(gram), quotes=(gram,)
-        )
+        rank, strength = 9 if is_common(gram) else 7, hints.quotes(gram)
+        yield CheckDraft(f"has {gram}", "regex", phrase_pattern(gram, good), rank, strength, quotes=(gram,))
     several = [(gram, run_ids) for gram, run_ids in runs.items() if len(run_ids) > 1 or len(bad) == 1]
     several.sort(
         key=lambda entry: (-len(entry[1]), -hints.quotes(entry[0]), entry[0].count(" "), len(entry[0]))
@@ -840,33 +772,6 @@ def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
         rank = 9 if is_common(gram) else 4 if is_in_all else 7
         config = {**phrase_pattern(gram, samples), "must_match": False}
         yield CheckDraft(f"no {gram}", "regex", config, rank, hints.quotes(gram), quotes=(gram,))
-    if chosen := _cover(
-        [entry for entry in several if " " not in entry[0] and WORD.fullmatch(entry[0])], hints
-    ):
-        ascii_only = all(sample.text.isascii() for sample in samples)
-        inner = "|".join(map(re.escape, chosen))
-        pattern = rf"\b(?:{inner})\b" if ascii_only else f"(?:{inner})"
-        config = {"pattern": pattern, "flags": "i", "must_match": False}
-        strength = min(2, sum(map(hints.quotes, chosen)))
-        yield CheckDraft("none of several words", "regex", config, 8, strength, quotes=tuple(chosen))
-
-
-_MOST_WORDS = 8
-
-
-def _cover(grams: Sequence[tuple[str, set[str]]], hints: Hints) -> list[str]:
-    """A few words that together occur in the outputs of more runs than each of them alone."""
-    chosen: list[str] = []
-    covered: set[str] = set()
-    left = list(grams)
-    while left and len(chosen) < _MOST_WORDS:
-        best = max(left, key=lambda entry: (len(entry[1] - covered), hints.quotes(entry[0])))
-        if len(best[1] - covered) < FEWEST:
-            break
-        chosen.append(best[0])
-        covered |= best[1]
-        left.remove(best)
-    return sorted(chosen) if len(chosen) > 1 else []
 
 
 # --- beginnings and ends -----------------------------------------------------------------------------------
@@ -894,51 +799,24 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
                 is_phrase = 1 < len(phrase.split()) <= 4  # noqa: PLR2004 (longer ones are passages)
                 rank = 7 if is_common(phrase) else 4 if is_phrase else 6
                 rank = rank if any(map(str.isalnum, phrase)) else 6
-                strength = hinted + hints.quotes(phrase)
-                yield CheckDraft(
-                    kind, "regex", {"pattern": at(_escaped(phrase))}, rank, strength, quotes=(phrase,)
-                )
-        edges = [Counter(output[-1 if is_end else 0] for output in side if output) for side in sides]
-        if set(edges[1]) != {text} and len(edges[1]) <= 3 and not any(map(str.isalnum, edges[1])):  # noqa: PLR2004 (a few signs)
-            yield CheckDraft(f"{where}s with a sign", "regex", {"pattern": at(_class(edges[1]))}, 6, hinted)
-        elif all(map(str.isupper, edges[1])):
-            yield CheckDraft(
-                f"{where}s with a capital",
-                "regex",
-                {"pattern": at("[A-Z]")},
-                6,
-                hinted + hints.about("capital"),
-            )
-        elif all(map(str.isdecimal, edges[1])):
-            yield CheckDraft(f"{where}s with a digit", "regex", {"pattern": at(r"\d")}, 6, hinted)
-        signs = {sign: count for sign, count in (edges[0] - edges[1]).items() if sign not in edges[1]}
-        signs = [sign for sign, count in signs.items() if count > 1 and not sign.isalnum()]
-        if 0 < len(signs) <= 3:  # noqa: PLR2004 (a few signs)
-            yield CheckDraft(
-                f"no such {where}", "regex", {"pattern": at(_class(signs)), "must_match": False}, 6, hinted
-            )
+                yield _regex(kind, at(_escaped(phrase)), rank, hinted + hints.quotes(phrase), quotes=[phrase])
+        signs = sorted({output[-1 if is_end else 0] for output in right})
+        if signs != [text] and len(signs) <= 3 and not any(map(str.isalnum, signs)):  # noqa: PLR2004 (a few signs)
+            yield _regex(f"{where}s with a sign", at(f"[{''.join(map(re.escape, signs))}]"), 6, hinted)
         words = [Counter(_edge_word(output, is_end=is_end) for output in side) for side in sides]
         wrong = [
             word for word, count in words[0].most_common(4) if count > 1 and word and word not in words[1]
         ]
-        if wrong:
-            options = "|".join(map(_escaped, sorted(wrong)))
-            after = r"[.!?]*" if is_end else ""
-            options = f"(?:{options})" if len(wrong) > 1 else options
-            config = {"pattern": at(f"{options}{after}"), "must_match": False}
-            options_text = listed([json.dumps(word, ensure_ascii=False) for word in sorted(wrong)], "or")
-            strength, quoted = hinted + hints.quotes(*wrong), tuple(sorted(wrong))
-            says = f"Does not {where} with {options_text}."
-            yield CheckDraft(f"no {where} words", "regex", config, 6, strength, says, quoted)
+        if wrong := sorted(wrong):
+            options = "|".join(map(_escaped, wrong))
+            pattern = (f"(?:{options})" if len(wrong) > 1 else options) + (r"[.!?]*" if is_end else "")
+            quoted = listed([json.dumps(word, ensure_ascii=False) for word in wrong], "or")
+            says, strength = f"Does not {where} with {quoted}.", hinted + hints.quotes(*wrong)
+            yield _regex(f"no {where} words", at(pattern), 6, strength, says, wrong, must_match=False)
 
 
 def _escaped(text: str) -> str:
     return re.sub(r"(?:\\\n)+", r"\\s+", re.escape(text).replace(r"\ ", " ").replace(r"\-", "-"))
-
-
-def _class(signs: Iterable[str]) -> str:
-    chosen = sorted(signs)
-    return re.escape(chosen[0]) if len(chosen) == 1 else f"[{''.join(map(re.escape, chosen))}]"
 
 
 def _edge_word(text: str, *, is_end: bool) -> str:
@@ -975,10 +853,11 @@ def _line_starts(_bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -
         pattern = rf"^[ \t]*[^{''.join(map(re.escape, sorted(signs)))}\s]"
         options_text = listed([json.dumps(sign, ensure_ascii=False) for sign in sorted(signs)], "or")
         says = f"Begins each line with {options_text}."
-        config = {"pattern": pattern, "flags": "m", "must_match": False}
-        yield CheckDraft(
-            "line starts", "regex", config, 4, hints.about("line", "bullet", "list", "begin"), says
+        strength, options = (
+            hints.about("line", "bullet", "list", "begin"),
+            {"flags": "m", "must_match": False},
         )
+        yield _regex("line starts", pattern, 4, strength, says, **options)
 
 
 # --- sections ----------------------------------------------------------------------------------------------
@@ -999,18 +878,12 @@ def _sections(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> It
         return
     labels = shared[:6]
     pattern = ".*".join(rf"^[#*\d.)\s]*{_escaped(label)}" for label in labels)
-    is_order = all(all(label in sample.labels for label in labels) for sample in bad)
+    rank = 2 if all(label in sample.labels for label in labels for sample in bad) else 5
     quoted = listed([json.dumps(label, ensure_ascii=False) for label in labels])
     strength = hints.about("order", "before", "after", "section", "sequence", "first", "heading")
-    yield CheckDraft(
-        "sections",
-        "regex",
-        {"pattern": pattern, "flags": "ms"},
-        2 if is_order else 5,
-        strength + hints.quotes(*labels),
-        f"Has the sections {quoted}, in this order.",
-        tuple(labels),
-    )
+    strength += hints.quotes(*labels)
+    says = f"Has the sections {quoted}, in this order."
+    yield _regex("sections", pattern, rank, strength, says, labels, flags="ms")
 
 
 # --- languages ---------------------------------------------------------------------------------------------
@@ -1020,10 +893,7 @@ def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> I
     hinted = hints.about(*SPOKEN)
     for name, ranges in SCRIPTS.items():
         strength = hinted + hints.about(name.split()[0].casefold())
-        config = {"pattern": f"[{ranges}]"}
-        yield CheckDraft(f"{name} script", "regex", config, 3, strength, f"Has {name} letters.")
-        config = {"pattern": f"[{ranges}]", "must_match": False}
-        yield CheckDraft(f"no {name} script", "regex", config, 4, strength, f"Has no {name} letters.")
+        yield _regex(f"{name} script", f"[{ranges}]", 3, strength, f"Has {name} letters.")
     counts = {name: frozenset(words.split()) for name, words in LANGUAGES.items()}
 
     def language_of(sample: Sample) -> str:
@@ -1040,16 +910,12 @@ def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> I
     [(name, count)] = good_languages.most_common(1)
     if name and count * 2 > len(good):
         if bad_languages[name] * 2 < len(bad):
-            others = filter(None, bad_languages)
-            config: dict[str, Any] = {"pattern": language_pattern(name, others), "flags": "i"}
-            yield CheckDraft(f"in {name}", "regex", config, 4, strength, f"Is in {name}.")
-        for other in (
-            language
-            for language in LANGUAGES
-            if language != name and (language in bad_languages or hints.about(language.casefold()))
-        ):
-            config = {"pattern": language_pattern(other, [name]), "flags": "i", "must_match": False}
-            yield CheckDraft(f"not in {other}", "regex", config, 5, strength, f"Is not in {other}.")
+            pattern = language_pattern(name, filter(None, bad_languages))
+            yield _regex(f"in {name}", pattern, 4, strength, f"Is in {name}.", flags="i")
+        for other in LANGUAGES:
+            if other != name and (other in bad_languages or hints.about(other.casefold())):
+                pattern, options = language_pattern(other, [name]), {"flags": "i", "must_match": False}
+                yield _regex(f"not in {other}", pattern, 5, strength, f"Is not in {other}.", **options)
 
 
 Family = Callable[[Sequence[Sample], Sequence[Sample], Hints], Iterator[CheckDraft]]
@@ -1062,7 +928,6 @@ FAMILIES: tuple[Family, ...] = (
     _languages,
     _ends,
     _line_starts,
-    _widths,
     _signs,
     _words,
 )
