@@ -8,12 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redraft._hints import keyword_hints
 from redraft._validation import check_choice, nearest, only
 from redraft.errors import ConfigError, LessonFileError, StoreError
-from redraft.lessons.documents import INDEX, REFLECTIONS, RULES, LessonFiles, documents_of, store_of
+from redraft.lessons.documents import (
+    INDEX,
+    PLAYBOOKS,
+    REFLECTIONS,
+    RULES,
+    LessonFiles,
+    documents_of,
+    store_of,
+)
 from redraft.lessons.due import DueReflection, all_due, resolve_due
 from redraft.lessons.exchange import (
     KNOWN_FILES,
@@ -50,7 +58,7 @@ from redraft.stores.run_index import RUN, run_index
 from redraft.types import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from redraft.lessons.documents import Entry
     from redraft.lessons.index import LessonMatch
@@ -165,7 +173,7 @@ class LessonLibrary:
         return self._lessons[agent]
 
     async def aclose(self) -> None:
-        """Close the indexes; the store is left open."""
+        """Wait until new lessons are embedded. The store is left open."""
         for lessons in self._lessons.values():
             await lessons.aclose()
 
@@ -404,38 +412,49 @@ class LessonLibrary:
         *,
         check: bool,
     ) -> ErasedLessons:
-        gone: dict[str, Entry] = {}
-        try:
-            for entry, text, lesson in folder.read_all(folder.entries()):
-                if not text and isinstance(lesson, StoreError):  # for example a link, which leads elsewhere
-                    on_unreadable(entry.place, lesson)
-                    continue
-                runs = runs_behind(lesson) if isinstance(lesson, Lesson) else [""]
-                if any(matches(f"{entry.stem}\n{text}", run) for run in runs):
-                    gone[entry.id] = entry
-        except StoreError as error:
-            on_unreadable(self.documents.place(folder.name), error)
-            return ErasedLessons()
+        name = folder.name
 
-        def is_rule(text: str, lesson: str) -> bool:
-            return lesson in gone or matches(text, "")
+        def readable(
+            documents: Iterator[tuple[Entry, str, Any]], of: str
+        ) -> Iterator[tuple[Entry, str, Any]]:
+            try:
+                for entry, text, parsed in documents:
+                    # For example a link, which leads elsewhere.
+                    if not text and isinstance(parsed, StoreError):
+                        on_unreadable(entry.place, parsed)
+                    else:
+                        yield entry, f"{entry.stem}\n{text}", parsed
+            except StoreError as error:
+                on_unreadable(self.documents.place(of), error)
 
-        playbooks = Playbooks(self.documents, folder.name).erase(
-            lambda text, run, lesson: lesson in gone or matches(text, run),
-            on_unreadable=on_unreadable,
-            check=check,
-        )
-        rules, count = Rules(self.documents, folder.name), 0
+        lessons: dict[str, Entry] = {}
+        for entry, text, lesson in readable(folder.read_all(folder.entries()), name):
+            runs = [""] if isinstance(lesson, StoreError) else runs_behind(lesson)
+            if any(matches(text, run) for run in runs):
+                lessons[entry.id] = entry
+        playbooks: dict[str, Entry] = {}
+        steps = Playbooks(self.documents, name).read_all(archived=True)
+        for entry, text, playbook in readable(steps, f"{name}/{PLAYBOOKS}"):
+            lesson_id, run = (
+                ("", "") if isinstance(playbook, StoreError) else (playbook.lesson, playbook.source)
+            )
+            if lesson_id in lessons or matches(text, run):
+                playbooks[entry.id] = entry
+
+        def is_rule(text: str, lesson_id: str) -> bool:
+            return lesson_id in lessons or matches(text, "")
+
+        rules, count = Rules(self.documents, name), 0
         try:
             count = rules.erase(is_rule, check=True)
         except StoreError as error:
-            on_unreadable(self.documents.place(f"{folder.name}/{RULES}"), error)
+            on_unreadable(self.documents.place(f"{name}/{RULES}"), error)
         else:
             count = count if check else rules.erase(is_rule)
         if not check:
-            for entry in gone.values():
+            for entry in (*lessons.values(), *playbooks.values()):
                 folder.delete(entry)
-        return ErasedLessons(tuple(gone), tuple(playbooks), count)
+        return ErasedLessons(tuple(lessons), tuple(sorted(playbooks)), count)
 
     async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
         """Index all documents again and embed all lessons; `on_progress` gets the number embedded so far."""

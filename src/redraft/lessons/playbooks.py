@@ -115,7 +115,7 @@ class Playbooks:
     def broken(self) -> list[LessonFileError]:
         """An error for each document that is not a playbook, or for the folder."""
         try:
-            return [error for _, _, error in self._read() if isinstance(error, LessonFileError)]
+            return [error for _, _, error in self.read_all() if isinstance(error, LessonFileError)]
         except LessonFileError as error:
             return [error]
 
@@ -135,36 +135,6 @@ class Playbooks:
             self._move(taught)
         return taught
 
-    def erase(
-        self,
-        matches: Callable[[str, str, str], bool],
-        *,
-        on_unreadable: Callable[[str, StoreError], None],
-        check: bool = False,
-    ) -> list[str]:
-        """Delete each document for which `matches(text, run, lesson)`, including archived and broken ones.
-
-        `text` begins with the name of the document. Returns the ids; with `check`, nothing is deleted.
-        `on_unreadable` gets each document that can't be read, or the folder.
-        """
-        matching: list[Entry] = []
-        try:
-            for entry, text, playbook in self._read(archived=True):
-                if not text and isinstance(playbook, StoreError):
-                    on_unreadable(entry.place, playbook)
-                    continue
-                taught = (playbook.source, playbook.lesson) if isinstance(playbook, Playbook) else ("", "")
-                if matches(f"{entry.stem}\n{text}", *taught):
-                    matching.append(entry)
-        except StoreError as error:
-            on_unreadable(self._documents.place(self._folder), error)
-            return []
-        if matching and not check:
-            with self._documents.locked(self._folder):
-                for entry in matching:
-                    self._documents.delete(entry)
-        return sorted(entry.id for entry in matching)
-
     def _archive(self) -> list[str]:
         playbooks = self._playbooks()
         expired = [playbook for playbook in playbooks if self._has_expired(playbook)]
@@ -181,14 +151,14 @@ class Playbooks:
     def _playbooks(self) -> list[Playbook]:
         """The playbooks outside the archive, newest first."""
         with suppress(LessonFileError):  # `broken` reports it
-            return [playbook for _, _, playbook in self._read() if isinstance(playbook, Playbook)]
+            return [playbook for _, _, playbook in self.read_all() if isinstance(playbook, Playbook)]
         return []
 
-    def _read(self, *, archived: bool = False) -> Iterator[tuple[Entry, str, Playbook | StoreError]]:
+    def read_all(self, *, archived: bool = False) -> Iterator[tuple[Entry, str, Playbook | StoreError]]:
         """Yield documents, newest first, with their texts and playbooks, or with their errors."""
         entries = list(self._documents.entries(self._folder, archived=archived))
         entries.sort(key=lambda entry: (entry.stem[:10], entry.changed_ns), reverse=True)
-        return parsed(
+        yield from parsed(
             self._documents,
             entries,
             lambda text, entry: parse_playbook(text, entry.id, self.agent),
