@@ -91,9 +91,8 @@ class Rules:
         Returns the existing rule if there is one. Rules that the new rule replaces are proposed as permanent
         if they are needed. Raises `ConfigError` for a text that can't be a rule.
         """
-        cleaner = Cleaner()
-        clean = cleaner.redact(text)
-        if why := refusal(clean) or cleaner.refusal(clean):
+        clean = Cleaner().redact(text)
+        if why := refusal(clean):
             raise ConfigError(f"This can't be a rule: {why}.")
         rule = Rule(one_line(clean), self._today(), source)
         with self._editing() as file:

@@ -284,8 +284,7 @@ class _Form:
         if not isinstance(principle, str) or not principle.strip() or is_empty(principle):
             return "", ""
         text = self.cleaner.redact(one_line(principle))
-        why = refusal(text) or self.cleaner.refusal(text)
-        why = why or repeated_source(principle, self.outcome) or repeated_source(text, self.outcome)
+        why = refusal(text) or repeated_source(principle, self.outcome) or repeated_source(text, self.outcome)
         why = why or (_TO_AUTHOR if self._is_for_author(text.rpartition("THEN")[2]) else "")
         return ("", why) if why else (text, "")
 

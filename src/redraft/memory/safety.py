@@ -85,9 +85,8 @@ class Cleaner:
 
     def refusal(self, text: str) -> str:
         """Why a redacted text can't be stored; empty if it can."""
-        if what := violation(text):
-            return f"it has {what}" if len(text) > LONGEST else f"it holds {what}"
-        return "" if self.redactor.is_clean(text) else "it holds a secret"
+        what = violation(text)
+        return f"it {'has' if len(text) > LONGEST else 'holds'} {what}" if what else ""
 
     def clean(self, text: str) -> str:
         """Redact a text, withhold its forbidden lines, and cut it to size; otherwise `[withheld]`."""
