@@ -591,17 +591,6 @@ def test_export_follows_links_only_within_their_folder(seven, project, tmp_path_
     assert "redraft:lessons" in (project / "CLAUDE.md").read_text()
 
 
-def test_the_memory_setting_chooses_the_folder(seven, project, monkeypatch):
-    seven.parent.rename(project / "elsewhere")
-    assert document(redraft("lessons", "--json"))["lessons"] == []
-    (project / "redraft.toml").write_text('memory = "elsewhere"\n')
-    (project / "below").mkdir()
-    monkeypatch.chdir(project / "below")
-    data = document(redraft("lessons", "--json"))
-    assert (data["path"], len(data["lessons"])) == (str(project / "elsewhere"), 7)
-    assert redraft("lessons", "--path", "../elsewhere", "--json").stdout
-
-
 def test_help_imports_nothing_heavy():
     code = (
         "import sys, redraft.main\n"

@@ -210,15 +210,6 @@ def test_an_archived_lesson_is_replaced_and_taken_back(tmp_path):
     assert asyncio.run(lessons.find(status="active", archived=True)) == []
 
 
-def test_a_reason_is_added_to_a_correction():
-    store = MemoryStore()
-    run_of(store, LETTER)
-    first = corrected(store, CORRECTED)
-    second = corrected(store, CORRECTED, why="The reader is American.")
-    assert second.lesson == first.lesson
-    assert lesson_of(store, second).content.why == "The reader is American."
-
-
 def test_a_correction_without_its_lesson_is_completed(tmp_path):
     store = MemoryStore()
     run_of(store, LETTER)

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import re
 import signal
@@ -14,11 +13,7 @@ import pytest
 from redraft.errors import LessonFileError, StoreError
 from redraft.lessons.documents import LessonFiles
 from redraft.lessons.folder import LessonFolder, folder_name, short_title
-from redraft.lessons.index import LessonIndex
-from redraft.lessons.ranking import LessonQuery
-from redraft.models.embed import ScriptedEmbedder
-from support.learning_agents import TASK
-from support.lessons import FAILURE, lesson
+from support.lessons import lesson
 
 
 def folder_in(path):
@@ -176,47 +171,6 @@ def test_agents_are_listed_by_their_folders(tmp_path):
     assert found == ["a", folder_name("a/b"), "b"]
 
 
-ADDING = """
-import sys
-from pathlib import Path
-from support.lessons import lesson
-from redraft.lessons.folder import LessonFolder
-folder = LessonFolder(Path(sys.argv[1]), "researcher-agent")
-print("ready", flush=True)
-for n in range(int(sys.argv[3])):
-    print(folder.add(lesson(summary=f"n {n % 5}", source=f"{sys.argv[2]}-{n}")).id, flush=True)
-"""
-
-
-def test_processes_add_lessons_concurrently_and_one_is_killed(tmp_path):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-
-    def start(number):
-        command = [
-            sys.executable,
-            "-c",
-            ADDING,
-            str(tmp_path),
-            str(number),
-            "100000" if number == 3 else "25",
-        ]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-    adding = [start(number) for number in range(4)]
-    for _ in range(10):
-        adding[3].stdout.readline()
-    adding[3].send_signal(signal.SIGKILL)
-    added = [process.communicate(timeout=60)[0].split()[1:] for process in adding[:3]]
-    adding[3].communicate()
-    assert [process.returncode for process in adding[:3]] == [0] * 3
-    folder = folder_in(tmp_path)
-    lessons = [folder.read_entry(entry) for entry in folder.entries()]  # none is half written
-    ids = {lesson.id for lesson in lessons}
-    assert len({lesson.source for lesson in lessons}) == len(lessons)  # none is doubled
-    assert all(name in ids for names in added for name in names)  # none is lost
-    assert lessons[0].content == FAILURE
-
-
 TESTS = str(Path(__file__).parents[1])
 FILE_MANY = """
 import asyncio, sys
@@ -267,18 +221,6 @@ def test_processes_file_lessons_concurrently_and_one_is_killed(tmp_path):
     sources = [lesson.source for lesson in lessons]
     assert len(sources) == len(set(sources))
     assert len([source for source in sources if not source.startswith("w")]) == 9
-
-    async def main():
-        found = []
-        for rebuilt in (False, True):
-            index = LessonIndex(tmp_path, ScriptedEmbedder())
-            if rebuilt:
-                await index.rebuild()
-            query = LessonQuery(TASK.description, TASK.task_type, agent="agent", k=30)
-            found.append({one.lesson.id for one in await index.search(query)})
-        assert found[0] == found[1]
-
-    asyncio.run(main())
 
 
 def test_rules_and_playbooks_are_not_lessons(tmp_path):

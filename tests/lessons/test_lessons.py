@@ -26,7 +26,7 @@ from redraft.lessons import Decision, Partial
 from redraft.lessons.lessons import Lessons
 from redraft.lessons.outcome import Outcome
 from redraft.types import Conversation, PlainTask
-from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, Clock, learning, run, writer
+from support.learning_agents import OTHER, REPLY, SYSTEMIC, TASK, learning, run, writer
 from support.lessons import DECISION, FAILURE, PARTIAL, PROCEDURE
 from support.redact_corpus import Maker, person
 
@@ -762,22 +762,6 @@ def test_a_blocked_run_can_be_resumed_once_nothing_is_due(tmp_path):
         assert (await agent.run(TASK, run_id="r2")).success
 
 
-def test_a_due_reflection_is_written_before_the_next_run(tmp_path):
-    store = MemoryStore()
-    broken = learning(tmp_path, store=store)
-
-    async def main():
-        async with broken as lessons:
-            await run(lessons, 0.1)
-        async with learning(tmp_path, store=store, model=writer()) as lessons:
-            prompts = []
-            await run(lessons, 1.0, prompts=prompts)
-            assert "next_cursor" in prompts[0]
-            assert await lessons.due() == []
-
-    asyncio.run(main())
-
-
 def test_concurrent_runs_write_one_reflection_each(tmp_path):
     model = writer()
 
@@ -798,15 +782,6 @@ def test_no_reflection_is_due_once_a_resumed_run_succeeds(tmp_path):
         assert len(await lessons.due()) == 1
         better = replace(result, success=True)  # the same run, resumed
         await lessons.observe(better)
-        assert await lessons.due() == []
-
-
-def test_if_the_model_fails_a_reflection_is_written_without_it(tmp_path):
-    @in_lessons(tmp_path, model=ScriptedModel([ModelError("down"), ModelError("down")]))
-    async def _(lessons):
-        await run(lessons, 0.1)
-        [lesson] = await lessons.find()
-        assert lesson.confidence == 0.2
         assert await lessons.due() == []
 
 
@@ -1094,20 +1069,6 @@ def test_near_duplicates_are_stored_once(tmp_path):
             assert len(await lessons.find(archived=True)) == 41
 
     asyncio.run(main())
-
-
-def test_all_but_the_newest_thirty_lessons_are_archived(tmp_path):
-    clock = Clock()
-
-    @in_lessons(tmp_path, clock=clock)
-    async def _(lessons):
-        for number in range(33):
-            words = " ".join(f"w{number}{letter}" for letter in "abcdefgh")
-            await lessons.record(replace(PARTIAL, what_happened=words, do_differently=words), TASK)
-            clock.pass_time(days=1)
-        assert len(await lessons.find()) == 30
-        assert len(await lessons.find(archived=True)) == 33
-        assert (await lessons.find())[0].day.isoformat() == "2026-03-04"
 
 
 def test_lessons_are_stored_in_the_memory_setting_or_an_explicit_path(tmp_path, monkeypatch):

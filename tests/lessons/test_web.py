@@ -209,20 +209,6 @@ def test_a_rule_is_made_permanent(memory):
     assert "Permanent" in Seen(read().text).words
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_lessons_are_escaped_in_the_list(memory, text):
-    folder = LessonFolder(memory, AGENT)
-    folder.add(lesson(failure(text), f"x {text}", task_type=f"t {text}", status="retired", why=f"w {text}"))
-    page = read()
-    seen = Seen(page.text)
-    assert page.text.count("<script") == 1
-    assert {"img", "iframe", "style"}.isdisjoint(seen.tags)
-    assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
-    assert all(link.startswith(("/", "#")) for link in seen.links)
-    assert not any(ord(one) < 32 and one not in "\n\t" for one in page.text)
-    assert read("/lessons.json").json()
-
-
 def read_one(of, store=None, ending=""):
     answer = pages(store or MemoryStore()).get(f"/lessons/{of.id}{ending}")
     assert answer.status_code == 200, answer.text
@@ -319,15 +305,6 @@ def test_changes_are_written_to_the_file(memory, which, what, fields, status, sh
     assert (now(memory, of).status, now(memory, of).why) == after
 
 
-def test_retiring_a_lesson_removes_its_rule(memory):
-    of = lessons_of(memory)["active"]
-    rules_and_playbooks(memory, of)
-    assert "tactical rule" in Seen(read_one(of).text).words
-    change(of, "retire", why="outdated")
-    assert Rules(memory, AGENT).active() == []
-    assert "Not in use: outdated" in Seen(read_one(of).text).words
-
-
 @pytest.mark.parametrize("keep", ["this", "other"])
 def test_merging_keeps_the_chosen_lesson(memory, keep):
     filed = lessons_of(memory)
@@ -344,33 +321,25 @@ def test_merging_keeps_the_chosen_lesson(memory, keep):
 
 
 @pytest.mark.parametrize(
-    ("other", "status"),
+    ("other", "keep", "status"),
     [
-        ("{of}", 400),
-        ("", 404),
-        ("none", 404),
-        ("another/2026-11-20-exporting-orders", 404),
-        ("../../etc/passwd", 404),
-        ("rules", 404),
-        (3, 400),
-        (None, 400),
+        ("double", "this", 400),
+        ("", "this", 404),
+        ("none", "this", 404),
+        ("another/2026-11-20-exporting-orders", "this", 404),
+        ("../../etc/passwd", "this", 404),
+        ("rules", "this", 404),
+        (3, "this", 400),
+        ("active", "both", 400),
+        ("active", None, 400),
     ],
 )
-def test_an_invalid_merge_changes_nothing(memory, other, status):
+def test_an_invalid_merge_changes_nothing(memory, other, keep, status):
     filed = lessons_of(memory)
     of = filed["double"]
-    other = other.format(of=of.id) if isinstance(other, str) else other
-    answer = change(of, "merge", other=other, keep="this")
+    answer = change(of, "merge", other=filed[other].id if other in filed else other, keep=keep)
     assert (answer.status_code, "error" in answer.json()) == (status, True), answer.text
     assert now(memory, of) == of
-
-
-@pytest.mark.parametrize("keep", ["", "both", None, 1])
-def test_a_merge_requires_the_lesson_to_keep(memory, keep):
-    filed = lessons_of(memory)
-    answer = change(filed["double"], "merge", other=filed["active"].id, keep=keep)
-    assert (answer.status_code, "keep" in answer.json()["error"]) == (400, True)
-    assert now(memory, filed["double"]) == filed["double"]
 
 
 def test_ratings_are_counted_at_once(memory):
@@ -484,15 +453,16 @@ def test_a_broken_file_is_shown_with_its_problem(memory):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_lesson_is_escaped(memory, text):
-    known = {"task": text, "error": text, "tools": (text,), "task_type": text, "source": text}
+    known = {"task": text, "error": text, "tools": (text,), "task_type": text, "source": text, "why": text}
     of = LessonFolder(memory, AGENT).add(
         lesson(failure(f"{text} x"), f"x {text}", status="superseded", superseded_by=f"a/{text}", **known)
     )
-    page = read_one(of)
-    seen = Seen(page.text)
-    assert page.text.count("<script") == 1
-    assert {"img", "iframe", "style"}.isdisjoint(seen.tags)
-    assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
-    assert all(link.startswith(("/", "#")) for link in seen.links)
-    assert not any(ord(one) < 32 and one not in "\n\t" for one in page.text)
+    for page in (read(), read_one(of)):
+        seen = Seen(page.text)
+        assert page.text.count("<script") == 1
+        assert {"img", "iframe", "style"}.isdisjoint(seen.tags)
+        assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
+        assert all(link.startswith(("/", "#")) for link in seen.links)
+        assert not any(ord(one) < 32 and one not in "\n\t" for one in page.text)
+    assert read("/lessons.json").json()
     assert read_one(of, ending=".json").json()
