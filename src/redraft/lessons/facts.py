@@ -340,9 +340,9 @@ def _sources(outcome: Outcome) -> list[str]:
 # --- statements --------------------------------------------------------------------------------------------
 
 _LISTED = re.compile(
-    r"(?P<lead>(?:an? \w+ with the|has only the|has the|has no) (?P<what>\w+)) (?P<names>.+)"
+    r"(?P<lead>(?:an? \w+ with the|has only the|has the|has no) (?P<what>\w+)"
+    r"|the \w+ in place of|needs the \w+|no two rows have the same) (?P<names>.+)"
 )
-_ADDED = re.compile(r"(?P<lead>the \w+ in place of|needs the \w+|no two rows have the same) (?P<names>.+)")
 _ONLY = re.compile(r"(?P<lead>there are only|one of|not among the \w+) .+")
 _BOUND = re.compile(
     r"(?P<lead>at most|at least|between|below|above|in the format|version|takes at most|in|of type|an?) .+"
@@ -372,8 +372,6 @@ def _with_clause(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
     clauses = [clause for clause in clauses if clause not in absent]
     if (names := _NameList.of(new)) is not None:
         clauses, wrong = _with_names(clauses, names)
-    elif match := _ADDED.fullmatch(new):
-        clauses, wrong = _with_added(clauses, match["lead"], match["names"].split(", ")), []
     else:
         clauses, wrong = _with_value(clauses, new)
     return clauses, [*absent, *wrong]
@@ -392,7 +390,7 @@ class _NameList(NamedTuple):
         match = _LISTED.fullmatch(clause)
         if match is None:
             return None
-        what = match["what"].removesuffix("s").removesuffix("e")
+        what = (match["what"] or match["lead"]).removesuffix("s").removesuffix("e")
         return cls(match["lead"], what, match["names"].split(", "))
 
     @property
@@ -401,7 +399,7 @@ class _NameList(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        return not self.lead.startswith(("has no ", "has the "))
+        return self.lead.startswith(("a ", "an ", "has only "))
 
     def with_names(self, names: Iterable[str]) -> str:
         return f"{self.lead} {', '.join(list(names)[:MOST_NAMES])}"
@@ -437,17 +435,8 @@ def _with_names(clauses: list[str], new: _NameList) -> tuple[list[str], list[str
             is_merged = True
     if is_merged:
         return remaining, wrong
-    clause = new.with_names(names)
-    return [*remaining, clause] if new.is_lack else [clause, *remaining], wrong
-
-
-def _with_added(clauses: list[str], lead: str, names: list[str]) -> list[str]:
-    for place, clause in enumerate(clauses):
-        match = _ADDED.fullmatch(clause)
-        if match and match["lead"] == lead:
-            every = list(dict.fromkeys((*match["names"].split(", "), *names)))[:MOST_NAMES]
-            return [*clauses[:place], f"{lead} {', '.join(every)}", *clauses[place + 1 :]]
-    return [*clauses, f"{lead} {', '.join(names[:MOST_NAMES])}"]
+    clause, is_first = new.with_names(names), new.is_complete or new.lead.startswith("has the ")
+    return [clause, *remaining] if is_first else [*remaining, clause], wrong
 
 
 def _with_value(clauses: list[str], new: str) -> tuple[list[str], list[str]]:
