@@ -75,7 +75,7 @@ def advice_of(
         max_tokens - sum(piece.tokens + _WRAPPER_TOKENS["rule"] for piece in own) - _WRAPPER_TOKENS["quoted"]
     )
     pieces: list[Advice] = []
-    for match in sorted(map(_stressed, lessons), key=lambda match: not match.is_disobeyed):
+    for match in sorted(map(_stressed, lessons), key=lambda match: not match.lesson.disobeyed):
         required = required_by(match.lesson, (*requirements, *stated))
         if unseen := [requirement for requirement in required if not seen.issuperset(_keys(requirement))]:
             pieces.append(_required_advice(match, unseen))
@@ -273,14 +273,14 @@ DISOBEYED = "Earlier runs were told this and made the same mistake again."
 
 def _stressed(match: LessonMatch) -> LessonMatch:
     """Add the figures to the reason of a disobeyed lesson."""
-    if not match.is_disobeyed:
+    if not match.lesson.disobeyed:
         return match
     return replace(match, reason=f"{match.reason}; stressed, since disobeyed: {match.lesson.disobeyed}")
 
 
 def _lesson_advice(match: LessonMatch, fields: Mapping[str, str]) -> Advice:
     lesson = match.lesson
-    lines = [DISOBEYED] if match.is_disobeyed else []
+    lines = [DISOBEYED] if match.lesson.disobeyed else []
     lines += [f"{_ABOUT[lesson.kind]} ({lesson.day}): {_indented(lesson.summary)}"]
     lines += [
         f"{label}:\n{indent(without_invisible(text), '  ')}"
@@ -298,7 +298,7 @@ def required_by(lesson: Lesson, requirements: Sequence[str]) -> list[str]:
 
 
 def _required_advice(match: LessonMatch, required: Sequence[str]) -> Advice:
-    stress = f" ({DISOBEYED})" if match.is_disobeyed else ""
+    stress = f" ({DISOBEYED})" if match.lesson.disobeyed else ""
     text = "\n".join(f"- {_indented(requirement)}{stress}" for requirement in required)
     return _advice(text, match.lesson.id, match.reason, kind="requirement")
 

@@ -663,19 +663,19 @@ async def reindex(path: Folder = None, as_json: options.Json = False) -> None:
     """Rebuild the search index. It is derived from the lessons, and may be deleted at any time."""
     progress = CalmConsole(stderr=True)
     async with _library(path) as library:
-        rebuilt = await library.rebuild_index(lambda count: progress.say(f"{count:,} lessons embedded"))
+        indexed, embedded, embedder = await library.rebuild_index(
+            lambda count: progress.say(f"{count:,} lessons embedded")
+        )
     document = {
         "path": str(library.documents),
-        "lessons": rebuilt.lessons,
-        "embedded": rebuilt.embedded,
-        "embedder": rebuilt.embedder,
-        "broken": [{"id": lesson_id, "problem": problem} for lesson_id, problem in rebuilt.broken.items()],
+        "lessons": indexed.lessons,
+        "embedded": embedded,
+        "embedder": embedder,
+        "broken": [{"id": lesson_id, "problem": problem} for lesson_id, problem in indexed.broken.items()],
     }
-    line = f"{rebuilt.lessons:,} lessons are in the index"
-    line += (
-        f", {rebuilt.embedded:,} newly embedded by {visible(rebuilt.embedder)}." if rebuilt.embedder else "."
-    )
-    if broken := len(rebuilt.broken):
+    line = f"{indexed.lessons:,} lessons are in the index"
+    line += f", {embedded:,} newly embedded by {visible(embedder)}." if embedder else "."
+    if broken := len(indexed.broken):
         line += f" {counted(broken, 'file')} can't be read: `redraft lessons doctor` says why."
     deliver(Text(line), document, as_json=as_json, soft_wrap=True)
 

@@ -43,11 +43,6 @@ class FactFinding:
     evidence: str
     trust: Trust = "untrusted"
 
-    @property
-    def is_lack(self) -> bool:
-        """Whether it only says that something does not exist."""
-        return is_lack(self.clause)
-
 
 def is_lack(statement: str) -> bool:
     """Whether a statement only says that something does not exist."""

@@ -19,7 +19,7 @@ from redraft.redact.log import logger
 from redraft.stores.base import Record, Store, intact, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import date
 
     from redraft.lessons.documents import Documents
@@ -70,11 +70,11 @@ class Guidance:
         self._rules = Rules(documents, agent, today=today)
         self._playbooks = Playbooks(documents, agent, today=today)
 
-    def rules(self) -> tuple[list[Rule], list[Rule]]:
+    def rules(self, checked: Collection[str] = ()) -> tuple[list[Rule], list[Rule]]:
         """The rules in use: the agent's own rules, and those that are quoted as data.
 
         A rule that is not permanent is in use as long as its lesson is, also if a person edits or deletes the
-        document of the lesson.
+        document of the lesson. A rule whose lesson is replaced by one of the criteria `checked` is left out.
 
         A rule is the agent's own if it is permanent, or if a person or the program vouches for its lesson and
         the lesson contains it: a person who approves a lesson does not see other rules that a model drew from
@@ -85,28 +85,26 @@ class Guidance:
         except LessonFileError as error:
             logger.warning("The agent runs without its rules: %s", error)
             return [], []
-        rules = [rule for rule in rules if rule.status == "permanent" or self._is_in_use(rule.source)]
-        own = [rule for rule in rules if self._is_own(rule)]
-        return own, [rule for rule in rules if rule not in own]
-
-    def _is_own(self, rule: Rule) -> bool:
-        if rule.status == "permanent":
-            return True
-        lesson = self._lesson(rule.source)
-        if lesson is None or lesson.trust != "vouched":
-            return False
-        return self._trusted or key_of(rule.text) in map(key_of, lesson.content.texts.values())
-
-    def _is_in_use(self, lesson_id: str) -> bool:
-        """Whether a lesson is active, or a person wrote its rule or playbook without a lesson."""
-        lesson = self._lesson(lesson_id) if lesson_id else None
-        return not lesson_id or (lesson is not None and lesson.status == "active")
+        own: list[Rule] = []
+        quoted: list[Rule] = []
+        for rule in rules:
+            lesson = self._lesson(rule.source)
+            if lesson is not None and lesson.check in checked:
+                continue
+            if rule.status == "permanent":
+                own.append(rule)
+            elif lesson is None or lesson.status != "active":
+                quoted += [] if rule.source else [rule]  # a person wrote it without a lesson
+            elif lesson.trust == "vouched" and (self._trusted or _contains(lesson, rule)):
+                own.append(rule)
+            else:
+                quoted.append(rule)
+        return own, quoted
 
     def _lesson(self, lesson_id: str) -> Lesson | None:
-        folder = LessonFolder(self._documents, lesson_id.partition("/")[0] or self._folder)
         try:
-            return folder.read(lesson_id)
-        except LessonFileError:  # it is deleted or broken
+            return LessonFolder(self._documents, _folder_of(lesson_id)).read(lesson_id)
+        except LessonFileError:  # it is deleted or broken, or there is none
             return None
 
     def untrusted(self, task_type: str, advice: Sequence[Advice]) -> str:
@@ -128,9 +126,12 @@ class Guidance:
 
     def playbooks(self, task_type: str) -> list[Playbook]:
         """The playbooks for a type of task whose lessons are in use."""
-        return self._playbooks.for_task(
-            task_type, is_in_use=lambda playbook: self._is_in_use(playbook.lesson)
-        )
+
+        def is_in_use(playbook: Playbook) -> bool:
+            lesson = self._lesson(playbook.lesson)
+            return not playbook.lesson or (lesson is not None and lesson.status == "active")
+
+        return self._playbooks.for_task(task_type, is_in_use=is_in_use)
 
     async def quarantined(self, task: PlainTask) -> list[str]:
         """The ids of the quarantined lessons that this very task taught, newest first."""
@@ -248,6 +249,10 @@ def digest_of(task: PlainTask) -> str:
     """The key of a task: a hash, because its description may contain secrets."""
     words = " ".join(task.description.split())
     return sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _contains(lesson: Lesson, rule: Rule) -> bool:
+    return key_of(rule.text) in map(key_of, lesson.content.texts.values())
 
 
 def _folder_of(lesson_id: str) -> str:

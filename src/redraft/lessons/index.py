@@ -113,11 +113,6 @@ class LessonMatch:
     reason: str
     """Why it was chosen."""
 
-    @property
-    def is_disobeyed(self) -> bool:
-        """Whether runs with it keep failing in the same way, so that prompts should stress it."""
-        return bool(self.lesson.disobeyed)
-
 
 @dataclass(frozen=True, slots=True)
 class Indexed:

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from redraft.lessons.lesson import LessonKind, Status
     from redraft.lessons.obedience import Obedience
     from redraft.lessons.outcome import OutcomeStatus
-    from redraft.lessons.rules import Rule
     from redraft.memory.effects import Payoff
 
 QUARANTINED = "quarantined"
@@ -218,10 +217,10 @@ class Lessons:
         facts = [match for match in quarantined if match.lesson.kind == "fact"]
         lessons = [match for match in quarantined if match.lesson.kind != "fact"]
         if len(lessons) < k:
-            candidates = await self.search(task, k - len(lessons), kinds=ADVICE_KINDS)
-            if replaced := sum(candidate.lesson.check in self.checked for candidate in candidates):
-                candidates = await self.search(task, k - len(lessons) + replaced, kinds=ADVICE_KINDS)
+            # Each criterion may replace one of them.
+            candidates = await self.search(task, k - len(lessons) + len(self.checked), kinds=ADVICE_KINDS)
             lessons += [candidate for candidate in candidates if candidate.lesson.check not in self.checked]
+            lessons = lessons[:k]
         if (tried := await self._on_trial(task)) is not None and tried.lesson.id not in {
             match.lesson.id for match in lessons
         }:
@@ -229,7 +228,7 @@ class Lessons:
             lessons = [*lessons[:room], tried]
         # Whatever the words of the task: it says "orders" where the table is `t_ord`.
         facts += await self._index.search(self._query(task, k=FACTS_RECALLED, kinds=("fact",), untyped=True))
-        own_rules, rules = await asyncio.to_thread(self._rules)
+        own_rules, rules = await asyncio.to_thread(self._guidance.rules, self.checked)
         playbooks = await asyncio.to_thread(self._guidance.playbooks, task.task_type)
 
         def advise() -> list[Advice]:
@@ -640,21 +639,6 @@ class Lessons:
                 reason = "learned in an earlier attempt at this very task, and not approved yet"
                 matches.append(LessonMatch(lesson, 1.0, reason))
         return matches
-
-    def _rules(self) -> tuple[list[Rule], list[Rule]]:
-        """The agent's own rules and all others, except those that a criterion of the run replaces."""
-        own, others = self._guidance.rules()
-        if not self.checked:
-            return own, others
-
-        def applies(rule: Rule) -> bool:
-            if not rule.source:  # a person wrote it
-                return True
-            with suppress(LessonFileError):  # a person deleted the lesson
-                return self._folder_of(rule.source).read(rule.source).check not in self.checked
-            return True
-
-        return list(filter(applies, own)), list(filter(applies, others))
 
     async def _on_trial(self, task: PlainTask) -> LessonMatch | None:
         """The quarantined lesson to be tried in a run of a task, in at most one run of four."""

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from redraft.lessons.documents import Entry
-    from redraft.lessons.index import LessonMatch
+    from redraft.lessons.index import Indexed, LessonMatch
     from redraft.lessons.rules import Rule
     from redraft.memory.effects import History, Payoff
     from redraft.proposals.proposals import Proposal, RecurringFailure
@@ -98,20 +98,6 @@ class Listing:
     """The number of lessons in the archive."""
     problems: tuple[Problem, ...] = ()
     """The problems of files that can't be parsed, whose lessons are not in use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """The result of rebuilding the index."""
-
-    lessons: int
-    """The number of lessons in the index."""
-    broken: dict[str, str]
-    """The problem of each document that is not a lesson, by its id."""
-    embedded: int
-    """The number of lessons that were embedded."""
-    embedder: str
-    """The name of the embedder; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,15 +442,19 @@ class LessonLibrary:
                 folder.delete(entry)
         return ErasedLessons(tuple(lessons), tuple(sorted(playbooks)), count)
 
-    async def rebuild_index(self, on_progress: Callable[[int], None]) -> Rebuilt:
-        """Index all documents again and embed all lessons; `on_progress` gets the number embedded so far."""
+    async def rebuild_index(self, on_progress: Callable[[int], None]) -> tuple[Indexed, int, str]:
+        """Index all documents again and embed all lessons; `on_progress` gets the number embedded so far.
+
+        Returns what is in the index, the number of lessons that were embedded, and the name of the embedder,
+        empty if there is none.
+        """
         embedder = embedder_of(None, load_settings())
         index = LessonIndex(self.documents, embedder)
         indexed, embedded = await index.rebuild(), 0
         while step := await index.fill(EMBEDDED_PER_STEP):
             embedded += step
             on_progress(embedded)
-        return Rebuilt(indexed.lessons, indexed.broken, embedded, "" if embedder is None else embedder.name)
+        return indexed, embedded, "" if embedder is None else embedder.name
 
     async def export(
         self, form: Form = "agents-md", *, max_tokens: int | None = None, outside: str = ""

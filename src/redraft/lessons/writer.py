@@ -11,7 +11,7 @@ from redraft._texts import as_text
 from redraft._words import overlap, words_in, words_of
 from redraft.errors import ModelError, OutputError
 from redraft.evaluate.ask import Answer, ask
-from redraft.lessons.facts import FactFinding, findings_in, has_messages, supported
+from redraft.lessons.facts import FactFinding, findings_in, has_messages, is_lack, supported
 from redraft.lessons.lesson import (
     CONFIDENCE,
     NEAR_DUPLICATE,
@@ -132,7 +132,11 @@ class _Reply:
 def _leaves_facts_open(outcome: Outcome) -> bool:
     """Whether a failure has messages, but they only show that something is missing."""
     is_failure = outcome.is_mandatory or outcome.is_fixed
-    return is_failure and has_messages(outcome) and all(finding.is_lack for finding in findings_in(outcome))
+    return (
+        is_failure
+        and has_messages(outcome)
+        and all(is_lack(finding.clause) for finding in findings_in(outcome))
+    )
 
 
 @dataclass(frozen=True, slots=True)
