@@ -193,19 +193,41 @@ _SAYS = {
     "tactical": "They are learned and expire: at most ten, for four weeks each.",
     "proposed": "Move those to keep under Permanent, and delete the rest.",
 }
-_ITEM = re.compile(r"[-*]\s+(?:\[[ x]\]\s+)?(.*)")
+_ITEM = re.compile(r"[-*]\s+(?:\[[ x]\]\s+)?(.*)", re.DOTALL)
+_CONTINUED = re.compile(r"\s+\S")
 _DATED = re.compile(r"(\d{4}-\d\d?-\d\d?):?\s+(.*)")
 _SOURCED = re.compile(r"(.*?)\s*\(from ([^()\s]+)\)\s*\.?")
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A list item under a heading: its lines (`end` exclusive), its rule, and its problem."""
+@dataclass(slots=True)
+class _Part:
+    """A rule with its lines, or a single other line."""
 
-    start: int
-    end: int
-    rule: Rule
+    text: str
+    status: RuleStatus | None
+    """The status of the rules under its heading."""
+    rule: Rule | None = None
+    has_day: bool = False
     problem: str = ""
+
+    @classmethod
+    def of(cls, text: str, status: RuleStatus | None, today: date) -> _Part:
+        """Read a line, or the lines of a rule; a rule that expires has the day `today` by default."""
+        match = _ITEM.fullmatch(text)
+        if status is None or match is None:
+            return cls(text, status)
+        said, source, day = one_line(match[1]), "", None if status == "permanent" else today
+        if sourced := _SOURCED.fullmatch(said):
+            said, source = sourced.groups()
+        if dated := _DATED.fullmatch(said):
+            said = dated[2]
+            try:
+                day = date.fromisoformat(dated[1])
+            except ValueError:
+                problem = f"{dated[1]!r} is not a day (YYYY-MM-DD)."
+                return cls(text, status, Rule(said, None, source, status), problem=problem)
+        problem = "" if key_of(said) else "There is no text in this rule."
+        return cls(text, status, Rule(said, day, source, status), dated is not None, problem)
 
 
 class RulesFile:
@@ -215,62 +237,71 @@ class RulesFile:
     """
 
     def __init__(self, text: str, agent: str, today: date) -> None:
-        self._lines = lines_of(text.rstrip("\n"))
-        self._today = today
+        self._parts: list[_Part] = []
+        lines = lines_of(text.rstrip("\n"))
         if not text.strip():
-            self._lines = [f"# Rules of {one_line(agent)}"]
+            lines = [f"# Rules of {one_line(agent)}"]
             for status, heading in HEADINGS.items():
-                self._lines += ["", f"## {heading}", "", _SAYS[status]]
+                lines += ["", f"## {heading}", "", _SAYS[status]]
+        status = None
+        for line in lines:
+            whole = line
+            if line.startswith("#"):
+                status = _STATUSES.get(heading_in(line).rstrip(" :"))
+            elif self._parts and self._parts[-1].rule and _CONTINUED.match(line):
+                whole = f"{self._parts.pop().text}\n{line}"
+            self._parts.append(_Part.of(whole, status, today))
 
     @property
     def text(self) -> str:
         """The text, with all changes."""
-        return "\n".join(self._lines) + "\n"
+        return "\n".join(part.text for part in self._parts) + "\n"
 
     def rules(self, status: RuleStatus | None = None) -> list[Rule]:
         """The rules in order, by default under all headings."""
-        rules = [item.rule for item in self._items() if not item.problem]
+        rules = [part.rule for part in self._parts if part.rule and not part.problem]
         return [rule for rule in rules if status in (None, rule.status)]
 
-    def broken(self) -> list[tuple[int, str]]:
-        """The number of each line that is not a rule, with the problem."""
-        return [(item.start + 1, item.problem) for item in self._items() if item.problem]
+    def broken(self) -> Iterator[tuple[int, str]]:
+        """Yield the number of each line that is not a rule, with the problem."""
+        number = 1
+        for part in self._parts:
+            if part.problem:
+                yield number, part.problem
+            number += part.text.count("\n") + 1
 
     def add(self, rule: Rule) -> None:
         """Add a rule after the last rule under its heading."""
-        line = _line(rule)
-        last = [item.end for item in self._items() if item.rule.status == rule.status]
-        if last:
-            self._lines.insert(last[-1], line)
-            return
-        heading = HEADINGS[rule.status]
-        at = next((n for n, text in enumerate(self._lines) if _status(text) == rule.status), None)
-        if at is None:
-            self._lines += ["", f"## {heading}", "", _SAYS[rule.status], "", line]
-            return
-        below = next(
-            (n for n in range(at + 1, len(self._lines)) if self._lines[n].startswith("#")), len(self._lines)
-        )
-        end = below
-        while not self._lines[end - 1].strip():
-            end -= 1
-        # Empty lines of removed rules are reused; one stays before the next heading.
-        self._lines[end : max(end, below - 1)] = ["", line]
+        new, parts = _Part(_line(rule), rule.status, rule, has_day=True), self._parts
+        places = [place for place, part in enumerate(parts) if part.status == rule.status]
+        if last := [place for place in places if parts[place].rule]:
+            parts.insert(last[-1] + 1, new)
+        elif not places:
+            lines = ("", f"## {HEADINGS[rule.status]}", "", _SAYS[rule.status], "")
+            parts += [*(_Part(line, rule.status) for line in lines), new]
+        else:
+            below = places[0] + 1
+            while below < len(parts) and not parts[below].text.startswith("#"):
+                below += 1
+            end = below
+            while not parts[end - 1].text.strip():
+                end -= 1
+            # Empty lines of removed rules are reused; one stays before the next heading.
+            parts[end : max(end, below - 1)] = [_Part("", rule.status), new]
 
     def remove(self, rule: Rule) -> None:
         """Remove a rule."""
-        item = next(item for item in self._items() if item.rule == rule and not item.problem)
-        del self._lines[item.start : item.end]
+        self._parts.remove(next(part for part in self._parts if part.rule == rule and not part.problem))
 
     def erase(self, matches: Callable[[str, str], bool]) -> int:
-        """Remove each rule for which `matches(text, source)`, and other matching lines."""
-        matching = [item for item in self._items() if matches(item.rule.text, item.rule.source)]
-        for item in reversed(matching):
-            del self._lines[item.start : item.end]
-        others = [line for line in self._lines if not matches(line, "")]
-        count = len(matching) + len(self._lines) - len(others)
-        self._lines = others
-        return count
+        """Remove each rule for which `matches(text, source)`, and other matching lines: their number."""
+        before = len(self._parts)
+        self._parts = [
+            part
+            for part in self._parts
+            if not (matches(part.text, "") or (part.rule and matches(part.rule.text, part.rule.source)))
+        ]
+        return before - len(self._parts)
 
     def move(self, rule: Rule, status: RuleStatus) -> Rule:
         """Move a rule under another heading."""
@@ -281,46 +312,9 @@ class RulesFile:
 
     def date_all(self) -> None:
         """Date tactical rules without a day, so that they expire."""
-        for item in reversed(list(self._items())):
-            first = self._lines[item.start]
-            if item.rule.status == "tactical" and not item.problem and not _has_day(first):
-                self._lines[item.start : item.end] = [_line(item.rule)]
-
-    def _items(self) -> Iterator[_Item]:
-        status: RuleStatus | None = None
-        at = 0
-        while at < len(self._lines):
-            line, start = self._lines[at], at
-            at += 1
-            if line.startswith("#"):
-                status = _status(line)
-            elif status is not None and (match := _ITEM.fullmatch(line)):
-                while at < len(self._lines) and re.match(r"\s+\S", self._lines[at]):
-                    at += 1  # continuation lines
-                text = one_line("\n".join([match[1], *self._lines[start + 1 : at]]))
-                yield _Item(start, at, *self._read(text, status))
-
-    def _read(self, text: str, status: RuleStatus) -> tuple[Rule, str]:
-        day: date | None = None if status == "permanent" else self._today
-        source = ""
-        if sourced := _SOURCED.fullmatch(text):
-            text, source = sourced.groups()
-        if dated := _DATED.fullmatch(text):
-            text = dated[2]
-            try:
-                day = date.fromisoformat(dated[1])
-            except ValueError:
-                return Rule(text, None, source, status), f"{dated[1]!r} is not a day (YYYY-MM-DD)."
-        return Rule(text, day, source, status), "" if key_of(text) else "There is no text in this rule."
-
-
-def _status(line: str) -> RuleStatus | None:
-    return _STATUSES.get(heading_in(line).rstrip(" :"))
-
-
-def _has_day(line: str) -> bool:
-    match = _ITEM.fullmatch(line)
-    return match is not None and _DATED.fullmatch(match[1]) is not None
+        for part in self._parts:
+            if part.rule and part.rule.status == "tactical" and not (part.problem or part.has_day):
+                part.text = _line(part.rule)
 
 
 def _line(rule: Rule) -> str:
