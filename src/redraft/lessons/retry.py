@@ -316,26 +316,22 @@ class _Call:
         if not callable(fn):
             raise ConfigError(f"fn must be a function of a task, got {fn!r}.")
         try:
-            parameters = list(inspect.signature(fn).parameters.values())
+            signature = inspect.signature(fn)
         except (TypeError, ValueError):  # a builtin without a signature is called with the task alone
             return cls(awaited(fn), task, ())
-        if not parameters:
-            raise ConfigError(f"fn is called with a task, but {fn!r} has no parameters.")
-        names: list[str] = []
-        for parameter in parameters[1:]:
-            if parameter.name in (*_FEEDBACK, _NUMBER, _TEMPERATURE) and parameter.kind in (
-                parameter.POSITIONAL_OR_KEYWORD,
-                parameter.KEYWORD_ONLY,
-            ):
-                names.append(parameter.name)
-            elif parameter.default is parameter.empty and parameter.kind not in (
-                parameter.VAR_POSITIONAL,
-                parameter.VAR_KEYWORD,
-            ):
-                raise ConfigError(
-                    f"There is no value for the parameter {parameter.name!r} of {fn!r}: besides the task, "
-                    "only 'feedback', 'lessons', 'attempt' and 'temperature' are passed, by name."
-                )
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names = [
+            name
+            for name, parameter in list(signature.parameters.items())[1:]
+            if name in (*_FEEDBACK, _NUMBER, _TEMPERATURE) and parameter.kind in by_name
+        ]
+        try:
+            signature.bind(task, **dict.fromkeys(names))
+        except TypeError as error:
+            raise ConfigError(
+                f"{fn!r} can't be called with a task: {error}. Besides the task, only 'feedback', 'lessons', "
+                "'attempt' and 'temperature' are passed, by name."
+            ) from error
         return cls(awaited(fn), task, tuple(names), FRESH_TEMPERATURE if _TEMPERATURE in names else None)
 
     async def __call__(self, feedback: str, number: int) -> Any:
