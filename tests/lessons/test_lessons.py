@@ -586,17 +586,6 @@ def test_a_lesson_that_hurts_in_its_trial_is_retired(tmp_path):
         assert retired.why.startswith("It hurt: runs with it scored 0.65 less than runs without (95 %")
 
 
-def test_luck_in_a_trial_decides_nothing(tmp_path):
-    @in_lessons(tmp_path, model=writer())
-    async def _(lessons):
-        await run(lessons, 0.1)
-        [lesson] = await lessons.find()
-        for number in range(24):
-            task, without = replace(OTHER, description=f"Stock {number}."), float(number % 5 > 0)
-            await run(lessons, lambda prompt, other=without: 1.0 if "next_cursor" in prompt else other, task)
-        assert (await lessons.get(lesson.id)).status == "quarantined"
-
-
 def test_what_an_untrusted_lesson_may_have_taught_is_not_trusted(tmp_path):
     @in_lessons(tmp_path, model=writer())
     async def _(lessons):
@@ -1058,7 +1047,7 @@ def test_hostile_names_become_safe_and_distinct_files(tmp_path):
 def test_near_duplicates_are_stored_once(tmp_path):
     async def main():
         async with learning(tmp_path, trusted=True) as lessons:
-            for number in range(40):
+            for number in range(32):
                 nearly = replace(FAILURE, what_happened=f"The price list {number} was to be fetched.")
                 await lessons.record(nearly, TASK)
                 others = " ".join(f"{word}{number}" for word in ["what", "was", "done", "in", "this", "run"])
@@ -1066,7 +1055,7 @@ def test_near_duplicates_are_stored_once(tmp_path):
             failures = await lessons.find(kind="failure")
             assert [one.confidence for one in failures] == [1.0]
             assert len(await lessons.find()) == 30
-            assert len(await lessons.find(archived=True)) == 41
+            assert len(await lessons.find(archived=True)) == 33
 
     asyncio.run(main())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -51,33 +51,17 @@ RULE_GROUPS = {
 # --- the lessons of an agent ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """The lessons to list."""
+def _filter(request: PageRequest) -> dict[str, Any]:
+    """The lessons to list, by the query; raises `ConfigError` for an unknown kind or status.
 
-    kind: str
-    """Empty for any kind."""
-    status: str
-    """Empty for any status."""
-    archived: bool
-    """Whether to include archived lessons."""
-    before: str
-    """The id of the last lesson on the previous page."""
-
-    @classmethod
-    def of(cls, request: PageRequest) -> Filter:
-        """The filter of a query; raises `ConfigError` for an unknown kind or status."""
-        query = request.query
-        return cls(
-            request.one_of("kind", tuple(KINDS)),
-            request.one_of("status", STATUSES),
-            query.get("archived") == "1",
-            query.get("before", ""),
-        )
-
-    def admits(self, lesson: Lesson) -> bool:
-        """Whether to list a lesson."""
-        return self.kind in ("", lesson.kind) and self.status in ("", lesson.status)
+    An empty kind or status admits any. `before` is the id of the last lesson on the previous page.
+    """
+    return {
+        "kind": request.one_of("kind", tuple(KINDS)),
+        "status": request.one_of("status", STATUSES),
+        "archived": request.query.get("archived") == "1",
+        "before": request.query.get("before", ""),
+    }
 
 
 async def lessons(request: PageRequest) -> dict[str, Any]:
@@ -85,7 +69,7 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
 
     `older` is the id of the last lesson if there is another page.
     """
-    project, chosen = request.project, Filter.of(request)
+    project, chosen = request.project, _filter(request)
     library = _library(project)
     names = await asyncio.to_thread(library.agents)
     agent = request.query.get("agent", "").strip() or (names[0] if len(names) == 1 else "")
@@ -98,7 +82,7 @@ async def lessons(request: PageRequest) -> dict[str, Any]:
         raise NotFoundError(f"The agent {agent!r} has no lessons here; {nearest(agent, names)}")
     impact = Impact(project.store, agent)
     counters = await impact.all_counters()
-    overview = await _overview(project, agent, archived=MAX_ARCHIVED if chosen.archived else 0)
+    overview = await _overview(project, agent, archived=MAX_ARCHIVED if chosen["archived"] else 0)
     page, older = _page(chosen, overview.lessons)
     rows = [
         (
@@ -150,12 +134,17 @@ def _duplicate(problem: Problem | None) -> dict[str, str | None]:
     return {"duplicate": problem.why, "duplicate_of": problem.other}
 
 
-def _page(chosen: Filter, lessons: Iterable[Lesson]) -> tuple[list[Lesson], str | None]:
+def _page(chosen: dict[str, Any], lessons: Iterable[Lesson]) -> tuple[list[Lesson], str | None]:
     """A page of the lessons that match, and the id after which the next page begins."""
-    left = iter(lessons)
-    if chosen.before and all(lesson.id != chosen.before for lesson in left):
-        raise NotFoundError(f"There is no lesson {chosen.before!r} here, so none before it.")
-    page = list(islice(filter(chosen.admits, left), PAGE_SIZE + 1))
+    left, before = iter(lessons), chosen["before"]
+    if before and all(lesson.id != before for lesson in left):
+        raise NotFoundError(f"There is no lesson {before!r} here, so none before it.")
+    matching = (
+        lesson
+        for lesson in left
+        if chosen["kind"] in ("", lesson.kind) and chosen["status"] in ("", lesson.status)
+    )
+    page = list(islice(matching, PAGE_SIZE + 1))
     return page[:PAGE_SIZE], page[PAGE_SIZE - 1].id if len(page) > PAGE_SIZE else None
 
 
