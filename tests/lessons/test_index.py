@@ -188,13 +188,8 @@ def test_many_near_duplicates_are_found_once(tmp_path):
     flood = [lesson(procedure(f"{words} {n}"), summary=f"flood {n}") for n in range(150)]
     file(tmp_path, *flood, lesson(PARTIAL, summary="the other one"))
     for agent, embedder in product((AGENT, None), (None, ScriptedEmbedder())):
-        *_, found = run(
-            tmp_path,
-            rebuild,
-            fill,
-            search("Fetch the price list of the shop HTTPError", agent=agent),
-            embedder=embedder,
-        )
+        asked = search("Fetch the price list of the shop HTTPError", agent=agent)
+        *_, found = run(tmp_path, refresh, fill, asked, embedder=embedder)
         assert len(found) == 2
         assert "the other one" in summaries(found)
 
@@ -585,7 +580,7 @@ def change(rng, path):
         )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_after_any_history_the_index_equals_a_rebuilt_one(tmp_path, seed):
     rng = random.Random(seed)  # noqa: S311 (made up, and always the same)
 
@@ -643,7 +638,7 @@ def test_processes_share_one_index_and_may_be_killed(tmp_path):
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     killed = [start("a", 10_000), start("b", 10_000)]
-    others = [start("c", 8), start("d", 8)]
+    others = [start("c", 4), start("d", 4)]
     for process in killed:
         process.stdout.readline()  # it writes to the index from now on
         process.kill()
@@ -653,7 +648,7 @@ def test_processes_share_one_index_and_may_be_killed(tmp_path):
         process.communicate()
     run(tmp_path, refresh)
     grown = rows(tmp_path)
-    assert len(grown[0]) >= 2 * 8 + 2
+    assert len(grown[0]) >= 2 * 4 + 2
     shutil.rmtree(tmp_path / ".index")
     run(tmp_path, refresh)
     assert rows(tmp_path) == grown
