@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from redraft._codec import from_record, to_record
@@ -29,7 +29,7 @@ from redraft.lessons.writer import (
 )
 from redraft.loop.journal import OUTSIDE, STEP, Journalled, check_run_id
 from redraft.loop.record import Process
-from redraft.memory.safety import Cleaner
+from redraft.memory.safety import memory_redactor
 from redraft.redact.log import logger
 from redraft.stores.base import Record, values_of
 from redraft.stores.run_index import RUN
@@ -284,22 +284,18 @@ def _journal_of(run_id: str) -> str:
 
 def _bounded(outcome: Outcome) -> Outcome:
     """An outcome with its secrets withheld, cut to the size of a prompt."""
-    read = replace(
-        outcome,
-        output=without_middle(outcome.output, MOST_READ),
-        error=without_middle(outcome.error, MOST_READ),
-        transcript=without_middle(outcome.transcript, MOST_READ),
-        failed_output=without_middle(outcome.failed_output, MOST_READ),
-        heard=without_middle(outcome.heard, MOST_READ),
-        reports=(),  # the facts in them are learned before
-    )
-    clean = Cleaner().redactor.redact_object(read)
+
+    def cut(outcome: Outcome, most: int, *names: str) -> dict[str, Any]:
+        return {name: without_middle(getattr(outcome, name), most) for name in names}
+
+    texts = ("output", "error", "failed_output")
+    read = cut(outcome, MOST_READ, *texts, "transcript", "heard")
+    # The facts in the reports are learned before.
+    clean = memory_redactor().redact_object(replace(outcome, **read, reports=()))
     return replace(
         clean,
+        **cut(clean, MOST_SHOWN, *texts),
         run_id=outcome.run_id,
-        output=without_middle(clean.output, MOST_SHOWN),
-        error=without_middle(clean.error, MOST_SHOWN),
         transcript=shortened_transcript(clean.transcript, MOST_TRANSCRIPT),
         issues=tuple(without_middle(issue, MOST_ISSUE) for issue in clean.issues),
-        failed_output=without_middle(clean.failed_output, MOST_SHOWN),
     )

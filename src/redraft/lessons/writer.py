@@ -119,10 +119,11 @@ async def write_reflection(outcome: Outcome, model: ChatModel) -> LessonReflecti
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """The usable part of a model's reply; `refused` are fields with content that no lesson may contain."""
+    """The usable part of a model's reply; what no lesson may contain is cut or withheld."""
 
     texts: dict[str, str] = field(default_factory=dict[str, str])
-    refused: dict[str, str] = field(default_factory=dict[str, str])
+    is_clean: bool = True
+    """Whether no field had content that no lesson may contain."""
     title: str = ""
     principle: str = ""
     replay: Replay | None = None
@@ -236,19 +237,21 @@ class _Form:
             return _Reply(), "It is no JSON object."
         fields = cast("dict[str, Any]", value)
         texts: dict[str, str] = {}
-        refused: dict[str, str] = {}
         problems: list[str] = []
+        is_clean = True
         for name in headings_of(self.outcome.content_type):
             value = fields.get(name)
             text = self.cleaner.redact(value) if isinstance(value, str) else ""
             why = self.cleaner.refusal(text) if text else "it must be a text that says something"
             if why:
                 problems.append(f"{name}: {why}.")
+            if text and why:
+                is_clean = False
+                text = self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
             if text:
-                (refused if why else texts)[name] = text
-        usable = _Reply(
-            texts, refused, self._title(fields.get("title")), facts=self._facts(fields.get("facts"))
-        )
+                texts[name] = text
+        title, facts = self._title(fields.get("title")), self._facts(fields.get("facts"))
+        usable = _Reply(texts, is_clean, title, facts=facts)
         if fields.get("systemic") is not True:
             return usable, " ".join(problems)
         principle, why = self._principle(fields.get("principle"))
@@ -314,11 +317,9 @@ class _Form:
     def reflection(self, answer: Answer[_Reply]) -> LessonReflection:
         """The reflection in a reply; raises `OutputError` if it is unusable and there are no facts."""
         reply, problem = answer.value, answer.problem
-        texts = reply.texts | {  # a refused text that is not too long has forbidden content
-            name: self.cleaner.clean(text) if len(text) > LONGEST else WITHHELD
-            for name, text in reply.refused.items()
+        texts = {
+            name: self._for_agent(text) if name in _ADVICE else text for name, text in reply.texts.items()
         }
-        texts = {name: self._for_agent(text) if name in _ADVICE else text for name, text in texts.items()}
         repeated = self._repeated(texts)
         names = headings_of(self.outcome.content_type)
         missing = [name for name in names if name not in texts or name in repeated]
@@ -336,8 +337,8 @@ class _Form:
             reply.principle,
             reply.replay,
             answer.usage,
-            self._confidence(facts, is_complete=not missing, is_clean=not reply.refused),
-            problem if missing or reply.refused else "",
+            self._confidence(facts, is_complete=not missing, is_clean=reply.is_clean),
+            "" if reply.is_clean and not missing else problem,
             names_requirements=bool(facts.required) and missing == list(names),
             facts=reply.facts,
         )

@@ -87,16 +87,15 @@ def payoff_of(histories: Iterable[History]) -> Payoff:
     """
     tasks = tuple(tuple(history)[-LATEST:] for history in histories)
     every = _compared(tasks)
-    if not every.tests:
-        return every.payoff
+    if every.effect is None:
+        return every
     recent = _compared(tuple(history[-RECENT:] for history in tasks))
-    windows = [(every, False), (recent, True)]
+    p_harm = min(every.p_harm, recent.p_harm)
     for verdict in ("hurts", "helps"):
-        for window, is_recent in windows:
-            if window.verdict == verdict:
-                payoff = replace(window.payoff, is_recent=is_recent and recent.payoff != every.payoff)
-                return replace(payoff, verdict=verdict, p_harm=min(every.p_lower, recent.p_lower))
-    return replace(every.payoff, p_harm=min(every.p_lower, recent.p_lower))
+        for payoff in (every, recent):
+            if payoff.verdict == verdict:
+                return replace(payoff, is_recent=payoff is not every, p_harm=p_harm)
+    return replace(every, p_harm=p_harm)
 
 
 def control_share(share: float, history: History, payoff: Payoff) -> float:
@@ -138,16 +137,9 @@ class _Sides(NamedTuple):
     lacking: Sequence[float]
 
 
-class _Compared(NamedTuple):
-    payoff: Payoff
-    tests: int = 0
-    p_lower: float = 1.0
-    verdict: str = ""
-
-
 @lru_cache(maxsize=128)  # a list of tasks is shown again and again, and few of them have new runs
-def _compared(tasks: tuple[tuple[tuple[bool, float], ...], ...]) -> _Compared:
-    """Compare the scores of a window; `tests` is the number of tests so far, 0 before the first."""
+def _compared(tasks: tuple[tuple[tuple[bool, float], ...], ...]) -> Payoff:
+    """Compare the scores of a window; there is no effect before the first test."""
     every = [
         _Sides(
             [score for is_with, score in history if is_with],
@@ -160,18 +152,18 @@ def _compared(tasks: tuple[tuple[tuple[bool, float], ...], ...]) -> _Compared:
     payoff = Payoff(sum(len(sides.having) for sides in counted), sum(len(sides.lacking) for sides in counted))
     tests = min(payoff.with_runs, payoff.without_runs)
     if not both or tests < FEWEST:
-        return _Compared(payoff)
+        return payoff
     level = LEVEL * min(1.0, LOOKS / tests)
     p_lower, p_higher = _p_values(both)
     effect = _effect(both, level)
-    verdict = ""
+    verdict: Literal["helps", "hurts", ""] = ""
     if p_lower <= level and effect.mean < 0:
         verdict, effect = "hurts", replace(effect, high=min(effect.high, 0.0))
     elif p_higher <= level and effect.mean > 0:
         verdict, effect = "helps", replace(effect, low=max(effect.low, 0.0))
     else:
         effect = replace(effect, low=min(effect.low, 0.0), high=max(effect.high, 0.0))
-    return _Compared(replace(payoff, effect=effect), tests, p_lower, verdict)
+    return replace(payoff, effect=effect, verdict=verdict, p_harm=p_lower)
 
 
 def _effect(tasks: Sequence[_Sides], level: float) -> Effect:
