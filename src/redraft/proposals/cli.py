@@ -14,7 +14,7 @@ from redraft._texts import as_text, counted, short_repr
 from redraft.errors import ConfigError
 from redraft.loop.criteria_file import add_criteria
 from redraft.models.names import model_of
-from redraft.proposals.drafts import drafts_of_model, drafts_of_task, unchecked_sentences
+from redraft.proposals.drafts import ModelDrafts, drafts_of_model, drafts_of_task, unchecked_sentences
 from redraft.proposals.proposals import Proposal, RecurringFailure, as_python, proposals_for, trial_of
 from redraft.proposals.separation import Sample
 from redraft.redact.redactor import withheld
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from redraft.proposals.proposals import Drafter
     from redraft.protocols import ChatModel
     from redraft.stats import Effect
+    from redraft.types import QualityCriterion
 
 OUTPUTS = ("output", "answer", "text", "reference", "expected", "target")
 TASKS = ("task", "input", "prompt", "question", "query")
@@ -149,28 +151,26 @@ async def proposals_of_examples(
 
     Criteria that refuse a good example are left out.
     """
-    proposals: dict[str, Proposal] = {}
-    for criterion in drafts_of_task(task):
+    drafts = ModelDrafts()
+    if model is not None:
+        drafts = await drafts_of_model(model, failure, task=task, questions=True)
+    plain: list[tuple[QualityCriterion, Drafter]] = [(check, "task") for check in drafts_of_task(task)]
+    plain += [] if failure.bad else [(check, "model") for check in drafts.checks]
+    proposals: list[Proposal] = []
+    for criterion, drafter in plain:
         trial = await trial_of(criterion, failure.bad, failure.good)
         if not trial.refused and not trial.unknown:
-            proposal = Proposal(criterion, trial, drafter="task")
-            proposals.setdefault(proposal.id, proposal)
-    drafts = None if model is None else await drafts_of_model(model, failure, task=task, questions=True)
-    checks = () if drafts is None else drafts.checks
+            proposals.append(Proposal(criterion, trial, drafter=drafter))
     if failure.bad:
-        for proposal in await proposals_for(failure, checks, few=True):
-            proposals.setdefault(proposal.id, proposal)
-    else:
-        for criterion in checks:
-            proposal = Proposal(criterion, await trial_of(criterion, (), failure.good), drafter="model")
-            if not proposal.trial.refused and not proposal.trial.unknown:
-                proposals.setdefault(proposal.id, proposal)
-    for criterion in () if drafts is None else drafts.questions:
+        proposals += await proposals_for(failure, drafts.checks, few=True)
+    for criterion in drafts.questions:
         trial = await trial_of(criterion, failure.bad[:JUDGED], failure.good[:JUDGED], model=model)
         if not trial.refused:
-            proposal = Proposal(criterion, trial, drafter="model")
-            proposals.setdefault(proposal.id, proposal)
-    return list(proposals.values())
+            proposals.append(Proposal(criterion, trial, drafter="model"))
+    distinct: dict[str, Proposal] = {}
+    for proposal in proposals:
+        distinct.setdefault(proposal.id, proposal)
+    return list(distinct.values())
 
 
 JUDGED = 5
