@@ -63,7 +63,7 @@ def repeats(text: str, source: str) -> bool:
         return True
     if source_words.has(advice) and len(advice) > 1:
         return True
-    if any(map(source_words.has_run, filter(None, _runs_from_each(advice, RUN)))):
+    if any(map(source_words.has, _runs_from_each(advice, RUN))):
         return True
     return source_words.quoted_share(advice) >= MOSTLY or source_words.is_reworded(advice)
 
@@ -74,8 +74,6 @@ class _Source:
 
     words: str
     sentences: tuple[frozenset[str], ...]
-    runs: dict[int, frozenset[tuple[str, ...]]]
-    """Its words in a row, by their number; each length is computed on first use."""
 
     @classmethod
     @lru_cache(maxsize=64)  # a reflection is compared with the same few texts
@@ -87,25 +85,17 @@ class _Source:
             _significant(sentence) for sentence in (*sentences, *pairs) if len(sentence) <= LONGEST_SENTENCE
         ]
         words = " ".join(word for sentence in sentences for word in sentence)
-        return cls(f" {words} " if words else "", tuple(dict.fromkeys(bounded)), {})
+        return cls(f" {words} " if words else "", tuple(dict.fromkeys(bounded)))
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether the source has these words in a row."""
         return bool(words) and f" {' '.join(words)} " in self.words
 
-    def has_run(self, words: Sequence[str]) -> bool:
-        """Whether the source has these few words in a row; fast for many such runs."""
-        count = len(words)
-        if count not in self.runs:
-            every = self.words.split()
-            self.runs[count] = frozenset(zip(*(every[start:] for start in range(count)), strict=False))
-        return tuple(words) in self.runs[count]
-
     def quoted_share(self, words: Sequence[str]) -> float:
         """The share of these words that are in pieces of the source."""
         quoted = set[int]()
         for start, run in zip(range(len(words)), _runs_from_each(words, PIECE), strict=True):
-            if run and self.has_run(run):
+            if self.has(run):
                 quoted.update(range(start, start + len(run)))
         total = sum(map(_weight, words))
         return sum(_weight(words[at]) for at in quoted) / total if total else 0.0
