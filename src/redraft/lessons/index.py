@@ -469,9 +469,7 @@ def _row_of(lesson: Lesson, redactor: Redactor) -> _Row | None:
     texts += [*lesson.tools, *lesson.content.texts.values(), lesson.title]
     # Most lessons are clean: one pass over all texts is faster than one for each.
     if not redactor.is_clean("\n".join(texts)):
-        names = set[str]()
-        redactor.redact("\n".join(texts), names)  # a name in one text is withheld in all texts
-        texts = [redactor.redact(text, names).text for text in texts]
+        texts = redactor.redact_json(texts)  # a name in one text is withheld in all texts
         if not redactor.is_clean("\n".join(texts)):  # a secret that is split between two texts
             texts = [redactor.redact("\n".join(texts)).text, *[""] * (len(texts) - 1)]
     task, summary, error, task_type, *rest = texts
