@@ -1,6 +1,8 @@
 """What holds for all tests."""
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -93,6 +95,21 @@ def pytest_runtest_protocol(item, nextitem):
     for report in runtestprotocol(item, log=False, nextitem=nextitem):
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run an async test in an event loop of its own, with a time limit."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def run():
+        names = inspect.signature(pyfuncitem.obj).parameters
+        async with asyncio.timeout(300):
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+
+    asyncio.run(run())
     return True
 
 

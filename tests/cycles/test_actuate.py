@@ -302,59 +302,53 @@ def test_a_long_result_is_truncated():
     assert len(result["cut"]) == 20_000
 
 
-def test_a_killed_cycle_resumes_at_the_unfinished_action():
-    async def main():
-        store, done, keys = MemoryStore(), [], []
+async def test_a_killed_cycle_resumes_at_the_unfinished_action():
+    store, done, keys = MemoryStore(), [], []
 
-        class Killed(BaseException):
-            pass
+    class Killed(BaseException):
+        pass
 
-        def stop(line, idempotency_key):
-            done.append(line)
-            keys.append(idempotency_key)
-            if len(done) == 2:
-                raise Killed
-            return line
+    def stop(line, idempotency_key):
+        done.append(line)
+        keys.append(idempotency_key)
+        if len(done) == 2:
+            raise Killed
+        return line
 
-        async def stopping(line, idempotency_key):
-            return stop(line, idempotency_key)
+    async def stopping(line, idempotency_key):
+        return stop(line, idempotency_key)
 
-        plan = [action("stop", line, line=line) for line in (1, 2, 3)]
-        for attempt in range(2):
-            step = begun(store, "monitor-7")
-            running = executed(agent(STOP), *plan, functions={"stop": stopping}, step=step)
-            if attempt == 0:
-                with pytest.raises(Killed):
-                    await running
-            else:
-                cycle = await running
-        assert done == [1, 2, 2, 3]
-        assert keys[1] == keys[2]
-        assert len(set(keys)) == 3
-        assert outcomes(cycle, "status", "result") == [("succeeded", 1), ("succeeded", 2), ("succeeded", 3)]
-
-    run(main())
+    plan = [action("stop", line, line=line) for line in (1, 2, 3)]
+    for attempt in range(2):
+        step = begun(store, "monitor-7")
+        running = executed(agent(STOP), *plan, functions={"stop": stopping}, step=step)
+        if attempt == 0:
+            with pytest.raises(Killed):
+                await running
+        else:
+            cycle = await running
+    assert done == [1, 2, 2, 3]
+    assert keys[1] == keys[2]
+    assert len(set(keys)) == 3
+    assert outcomes(cycle, "status", "result") == [("succeeded", 1), ("succeeded", 2), ("succeeded", 3)]
 
 
-def test_a_cancelled_cycle_stops():
-    async def main():
-        started, done = asyncio.Event(), []
+async def test_a_cancelled_cycle_stops():
+    started, done = asyncio.Event(), []
 
-        async def stop(line):
-            started.set()
-            await asyncio.sleep(30)
-            done.append(line)
+    async def stop(line):
+        started.set()
+        await asyncio.sleep(30)
+        done.append(line)
 
-        work = asyncio.create_task(
-            executed(agent(STOP), action("stop", line=1), action("stop", 2, line=2), functions={"stop": stop})
-        )
-        await started.wait()
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        assert done == []
-
-    run(main())
+    work = asyncio.create_task(
+        executed(agent(STOP), action("stop", line=1), action("stop", 2, line=2), functions={"stop": stop})
+    )
+    await started.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert done == []
 
 
 def test_idempotency_keys_differ_between_cycles():

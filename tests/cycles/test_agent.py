@@ -95,43 +95,36 @@ def test_update_state_runs_after_a_failed_learn():
     assert len(agent.memory.of("recentActions")) == 1
 
 
-def test_the_next_learn_sees_feedback_and_it_is_remembered_once():
+async def test_the_next_learn_sees_feedback_and_it_is_remembered_once():
     prompts = []
 
     def answer(request):
         prompts.append(request.messages[-1].content)
         return '{"newPatterns": []}'
 
-    async def main():
-        async with monitor(replies=answer) as agent:
-            await agent.run_cycle()
-            await agent.send_feedback("reject", "the rate was fine", cycle=1)
-            await agent.run_cycle()
-            await agent.run_cycle()
-            return agent.memory
-
-    memory = run(main())
+    async with monitor(replies=answer) as agent:
+        await agent.run_cycle()
+        await agent.send_feedback("reject", "the rate was fine", cycle=1)
+        await agent.run_cycle()
+        await agent.run_cycle()
+        memory = agent.memory
     assert "the rate was fine" not in prompts[0]
     assert "the rate was fine" in prompts[1]
     [item] = memory.of("feedbackHistory")
     assert (item["verdict"], item["cycle"]) == ("reject", 1)
 
 
-def test_feedback_stays_pending_without_update_state():
+async def test_feedback_stays_pending_without_update_state():
     text = "\n".join(
         line for line in MONITOR.splitlines() if "update-state" not in line and "learn" not in line
     )
-
-    async def main():
-        store = MemoryStore()
-        async with monitor(text=text, storage=store) as agent:
-            await agent.send_feedback("approve", "good")
-            result = await agent.run_cycle()
-            assert result.state["memory"]["feedbackHistory"] == []
-            again = await agent.run_cycle()
-            return again, await store.find("feedback", where={"status": "pending"})
-
-    result, pending = run(main())
+    store = MemoryStore()
+    async with monitor(text=text, storage=store) as agent:
+        await agent.send_feedback("approve", "good")
+        result = await agent.run_cycle()
+        assert result.state["memory"]["feedbackHistory"] == []
+        result = await agent.run_cycle()
+        pending = await store.find("feedback", where={"status": "pending"})
     assert len(pending) == 1
     assert result.changes == ()
 
@@ -160,102 +153,89 @@ def test_rejects_invalid_feedback(feedback, message):
 
 @pytest.mark.parametrize("cycle", [2, 999, 0, -1, True, 1.0, "1"])
 @pytest.mark.parametrize("storage", [None, "project"])
-def test_rejects_feedback_on_a_cycle_that_the_agent_never_had(project, storage, cycle):
-    async def main():
-        async with monitor(storage=storage) as agent:
-            with pytest.raises(ConfigError, match="but none has run yet"):
-                await agent.send_feedback("approve", cycle=cycle)
+async def test_rejects_feedback_on_a_cycle_that_the_agent_never_had(project, storage, cycle):
+    async with monitor(storage=storage) as agent:
+        with pytest.raises(ConfigError, match="but none has run yet"):
+            await agent.send_feedback("approve", cycle=cycle)
+        await agent.run_cycle()
+        handle = await Agents().get("monitor")
+        for sender in (agent, handle):
+            with pytest.raises(ConfigError, match=f"has no cycle {cycle!r} .* from 1 to 1"):
+                await sender.send_feedback("approve", cycle=cycle)
+            assert (await sender.send_feedback("approve", cycle=1)).cycle == 1
+        assert len(await handle.pending()) == 2
+
+
+async def test_the_next_process_reads_the_stored_memory():
+    store = MemoryStore()
+    async with monitor(storage=store) as agent:
+        for _ in range(5):
             await agent.run_cycle()
-            handle = await Agents().get("monitor")
-            for sender in (agent, handle):
-                with pytest.raises(ConfigError, match=f"has no cycle {cycle!r} .* from 1 to 1"):
-                    await sender.send_feedback("approve", cycle=cycle)
-                assert (await sender.send_feedback("approve", cycle=1)).cycle == 1
-            assert len(await handle.pending()) == 2
-
-    run(main())
-
-
-def test_the_next_process_reads_the_stored_memory():
-    async def main():
-        store = MemoryStore()
-        async with monitor(storage=store) as agent:
-            for _ in range(5):
-                await agent.run_cycle()
-        async with monitor(storage=store) as agent:
-            result = await agent.run_cycle()
-            return result, await store.find(JOURNAL), await store.find(STEP)
-
-    result, journals, steps = run(main())
+    async with monitor(storage=store) as agent:
+        result = await agent.run_cycle()
+        journals, steps = await store.find(JOURNAL), await store.find(STEP)
     assert result.number == 6
     assert [item["cycle"] for item in result.state["memory"]["recentActions"]] == [4, 5, 6]
     assert [record.data["cycle"] for record in journals] == [result.id]
     assert steps == []
 
 
-def test_a_cancelled_cycle_resumes_and_repeats_nothing():
+async def test_a_cancelled_cycle_resumes_and_repeats_nothing():
     world, world_again = World(), World()
     hangs = asyncio.Event
+    store = MemoryStore()
+    reached = hangs()
 
-    async def main():
-        store = MemoryStore()
-        reached = hangs()
+    async def answer(request):
+        reached.set()
+        await asyncio.sleep(60)
 
-        async def answer(request):
-            reached.set()
-            await asyncio.sleep(60)
-
-        first = monitor(world, storage=store, replies=answer)
-        cycle = asyncio.ensure_future(first.run_cycle())
-        await reached.wait()
-        cycle.cancel()
-        await asyncio.wait([cycle])
-        await first.aclose()
-        [record] = await store.find("cycle")
-        assert record.data["status"] == "abandoned"
-        async with monitor(world_again, storage=store) as agent:
-            return await agent.run_cycle()
-
-    result = run(main())
+    first = monitor(world, storage=store, replies=answer)
+    cycle = asyncio.ensure_future(first.run_cycle())
+    await reached.wait()
+    cycle.cancel()
+    await asyncio.wait([cycle])
+    await first.aclose()
+    [record] = await store.find("cycle")
+    assert record.data["status"] == "abandoned"
+    async with monitor(world_again, storage=store) as agent:
+        result = await agent.run_cycle()
     assert (result.number, result.status) == (1, "finished")
     assert world.keys != []
     assert (world_again.looks, world_again.levels) == (0, [])
     assert len(result.state["memory"]["recentActions"]) == 1
 
 
-def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
+async def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigger():
     waits = "triggers: [{type: message, topic: news}]\nstages:"
     text = MONITOR.replace("stages:", waits, 1)
+    store = MemoryStore()
+    reached = asyncio.Event()
 
-    async def main():
-        store = MemoryStore()
-        reached = asyncio.Event()
+    async def answer(request):
+        reached.set()
+        await asyncio.sleep(60)
 
-        async def answer(request):
-            reached.set()
-            await asyncio.sleep(60)
-
-        async with monitor(text=text, storage=store, replies=answer) as first:
-            cycle = asyncio.ensure_future(first.run_cycle("message"))
-            await reached.wait()
-            cycle.cancel()
-            await asyncio.wait([cycle])
-        ended = asyncio.Event()
-        async with monitor(
-            text=text,
-            storage=store,
-            on_event=lambda event: ended.set() if isinstance(event, CycleFinished) else None,
-        ) as agent:
-            running = asyncio.ensure_future(agent.run_forever(cycles=2))
-            await ended.wait()  # no message has come
-            await agent.deliver("news", {"rate": 9}, "first")
-            await running
-        return [(record.data["trigger"], record.data["status"]) for record in await store.find("cycle")]
-
-    assert run(main()) == [("message", "finished")] * 2
+    async with monitor(text=text, storage=store, replies=answer) as first:
+        cycle = asyncio.ensure_future(first.run_cycle("message"))
+        await reached.wait()
+        cycle.cancel()
+        await asyncio.wait([cycle])
+    ended = asyncio.Event()
+    async with monitor(
+        text=text,
+        storage=store,
+        on_event=lambda event: ended.set() if isinstance(event, CycleFinished) else None,
+    ) as agent:
+        running = asyncio.ensure_future(agent.run_forever(cycles=2))
+        await ended.wait()  # no message has come
+        await agent.deliver("news", {"rate": 9}, "first")
+        await running
+    cycles = [(record.data["trigger"], record.data["status"]) for record in await store.find("cycle")]
+    assert cycles == [("message", "finished")] * 2
 
 
-def test_a_cycle_that_was_killed_early_resumes_under_its_id_and_trigger():
+async def test_a_cycle_that_was_killed_early_resumes_under_its_id_and_trigger():
     store, left = MemoryStore(), []
 
     class Killed(World):
@@ -263,71 +243,62 @@ def test_a_cycle_that_was_killed_early_resumes_under_its_id_and_trigger():
             left.append(copy_of(store, without=["lease"]))  # as a process leaves them that is killed here
             return super().lower(level, idempotency_key)
 
-    async def main():
-        first, second = Killed(), World()
-        async with monitor(first, storage=store) as agent:
-            killed = await agent.run_cycle("message")
-        async with monitor(second, storage=left[0]) as agent:
-            assert (await agent.open()).unfinished.trigger == "message"
-            result = await agent.run_cycle()
-        assert (result.id, result.number, result.trigger) == (killed.id, 1, "message")
-        assert first.keys == second.keys
-
-    run(main())
+    first, second = Killed(), World()
+    async with monitor(first, storage=store) as agent:
+        killed = await agent.run_cycle("message")
+    async with monitor(second, storage=left[0]) as agent:
+        assert (await agent.open()).unfinished.trigger == "message"
+        result = await agent.run_cycle()
+    assert (result.id, result.number, result.trigger) == (killed.id, 1, "message")
+    assert first.keys == second.keys
 
 
-def test_an_unfinished_cycle_of_an_earlier_version_is_begun_anew():
-    async def main():
-        store, world = MemoryStore(), World()
-        old = {"started_at": "2026-11-01T10:00:00+00:00", "trigger": "cron"}
-        await store.put_all(
-            [
-                Record(CYCLE, "0000000001", {"number": 1, "status": "finished", **old}),
-                Record(CYCLE, "0000000002", {"number": 2, "status": "running", **old}),
-                Record(JOURNAL, JOURNAL, {"cycle": 2, "steps": {"00001": {"name": "sense"}}}),
-            ]
-        )
-        async with monitor(world, storage=store) as agent:
-            result = await agent.run_cycle()
-        async with await Agents().get("monitor") as handle:
-            assert [(cycle.number, cycle.status) for cycle in await handle.cycles()] == [
-                (3, "finished"),
-                (2, "failed"),
-                (1, "finished"),
-            ]
-            assert "an earlier version of Redraft began it" in (await handle.cycle(2)).error
-            assert (await handle.cycle(result.id)).number == 3
-            assert [cycle.number for cycle in await handle.cycles(before=3)] == [2, 1]
-        assert (world.looks, len(world.keys)) == (1, 1)
-
-    run(main())
+async def test_an_unfinished_cycle_of_an_earlier_version_is_begun_anew():
+    store, world = MemoryStore(), World()
+    old = {"started_at": "2026-11-01T10:00:00+00:00", "trigger": "cron"}
+    await store.put_all(
+        [
+            Record(CYCLE, "0000000001", {"number": 1, "status": "finished", **old}),
+            Record(CYCLE, "0000000002", {"number": 2, "status": "running", **old}),
+            Record(JOURNAL, JOURNAL, {"cycle": 2, "steps": {"00001": {"name": "sense"}}}),
+        ]
+    )
+    async with monitor(world, storage=store) as agent:
+        result = await agent.run_cycle()
+    async with await Agents().get("monitor") as handle:
+        assert [(cycle.number, cycle.status) for cycle in await handle.cycles()] == [
+            (3, "finished"),
+            (2, "failed"),
+            (1, "finished"),
+        ]
+        assert "an earlier version of Redraft began it" in (await handle.cycle(2)).error
+        assert (await handle.cycle(result.id)).number == 3
+        assert [cycle.number for cycle in await handle.cycles(before=3)] == [2, 1]
+    assert (world.looks, len(world.keys)) == (1, 1)
 
 
-def test_an_unfinished_cycle_of_another_file_is_given_up():
-    async def main():
-        store = MemoryStore()
-        reached = asyncio.Event()
+async def test_an_unfinished_cycle_of_another_file_is_given_up():
+    store = MemoryStore()
+    reached = asyncio.Event()
 
-        async def answer(request):
-            reached.set()
-            await asyncio.sleep(60)
+    async def answer(request):
+        reached.set()
+        await asyncio.sleep(60)
 
-        first = monitor(storage=store, replies=answer)
-        cycle = asyncio.ensure_future(first.run_cycle())
-        await reached.wait()
-        cycle.cancel()
-        await asyncio.wait([cycle])
-        await first.aclose()
-        async with monitor(storage=store, text=without("sense")) as agent:
-            result = await agent.run_cycle()
-        return result, [record.data["status"] for record in await store.find("cycle")]
-
-    result, statuses = run(main())
+    first = monitor(storage=store, replies=answer)
+    cycle = asyncio.ensure_future(first.run_cycle())
+    await reached.wait()
+    cycle.cancel()
+    await asyncio.wait([cycle])
+    await first.aclose()
+    async with monitor(storage=store, text=without("sense")) as agent:
+        result = await agent.run_cycle()
+    statuses = [record.data["status"] for record in await store.find("cycle")]
     assert result.number == 2
     assert statuses == ["failed", "finished"]
 
 
-def test_cycles_of_one_agent_never_overlap():
+async def test_cycles_of_one_agent_never_overlap():
     running = []
 
     class Busy(World):
@@ -338,27 +309,23 @@ def test_cycles_of_one_agent_never_overlap():
             running.pop()
             return {"rate": 1}
 
-    async def main():
-        agent = monitor(Busy())
-        return await asyncio.gather(*(agent.run_cycle() for _ in range(5)))
-
-    assert [result.number for result in run(main())] == [1, 2, 3, 4, 5]
+    agent = monitor(Busy())
+    results = await asyncio.gather(*(agent.run_cycle() for _ in range(5)))
+    assert [result.number for result in results] == [1, 2, 3, 4, 5]
 
 
-def test_a_second_agent_of_the_same_name_gets_a_lease_error():
-    async def main():
-        store = MemoryStore()
-        async with monitor(storage=store) as first:
-            await first.run_cycle()
-            with pytest.raises(LeaseError, match="'monitor' is run by this process"):
-                await monitor(storage=store).run_cycle()
-        async with monitor(storage=store) as second:
-            return await second.run_cycle()
-
-    assert run(main()).number == 2
+async def test_a_second_agent_of_the_same_name_gets_a_lease_error():
+    store = MemoryStore()
+    async with monitor(storage=store) as first:
+        await first.run_cycle()
+        with pytest.raises(LeaseError, match="'monitor' is run by this process"):
+            await monitor(storage=store).run_cycle()
+    async with monitor(storage=store) as second:
+        result = await second.run_cycle()
+    assert result.number == 2
 
 
-def test_cycle_records_are_bounded_and_redacted(monkeypatch):
+async def test_cycle_records_are_bounded_and_redacted(monkeypatch):
     monkeypatch.setenv("SERVICE_TOKEN", "correct-horse-battery")
     text = MONITOR.replace("stages:", "memory: {cycles: 3}\nstages:", 1)
 
@@ -366,21 +333,18 @@ def test_cycle_records_are_bounded_and_redacted(monkeypatch):
         def lower(self, level):
             return {"said": "it is correct-horse-battery", "much": "x" * 60_000}
 
-    async def main():
-        store = MemoryStore()
-        async with monitor(Leaky(), storage=store, text=text) as agent:
-            for _ in range(6):
-                result = await agent.run_cycle()
-        return result, await store.find("cycle"), await store.find("memory")
-
-    result, cycles, memory = run(main())
+    store = MemoryStore()
+    async with monitor(Leaky(), storage=store, text=text) as agent:
+        for _ in range(6):
+            result = await agent.run_cycle()
+    cycles, memory = await store.find("cycle"), await store.find("memory")
     assert [record.data["number"] for record in cycles] == [4, 5, 6]
     assert "correct-horse-battery" in str(result.state["derivedData"])
     assert "correct-horse" not in str(cycles) + str(memory)
     assert len(str(cycles[0].data)) < 30_000
 
 
-def test_memory_and_records_hold_no_personal_data():
+async def test_memory_and_records_hold_no_personal_data():
     sentence, personal = person(Maker())
     number = int(personal[1].replace(" ", ""))
     learned = {"newPatterns": [{"description": sentence, "caller": {"first_name": "Kwame"}, "card": number}]}
@@ -391,17 +355,14 @@ def test_memory_and_records_hold_no_personal_data():
             acted.append(level)
             return {"said": sentence, "customerName": "Kwame Asante", "card": number}
 
-    async def main():
-        store = MemoryStore()
-        text = MONITOR.replace("{level: 1}", "{level: m.lopez@telco-mail.net}")
-        async with monitor(
-            Leaky(), storage=store, text=text, replies=lambda request: json.dumps(learned)
-        ) as agent:
-            await agent.send_feedback("approve", sentence, by="Maria Lopez")
-            await agent.run_cycle()
-            return agent.memory, await store.find("cycle"), await store.find("memory")
-
-    memory, cycles, stored = run(main())
+    store = MemoryStore()
+    text = MONITOR.replace("{level: 1}", "{level: m.lopez@telco-mail.net}")
+    async with monitor(
+        Leaky(), storage=store, text=text, replies=lambda request: json.dumps(learned)
+    ) as agent:
+        await agent.send_feedback("approve", sentence, by="Maria Lopez")
+        await agent.run_cycle()
+        memory, cycles, stored = agent.memory, await store.find("cycle"), await store.find("memory")
     assert acted == ["m.lopez@telco-mail.net"]  # actions get the real value
     assert memory.of("recentActions")
     assert memory.of("patterns")
@@ -478,37 +439,31 @@ def test_manual_triggers_need_a_number_of_cycles():
         run(agent.run_forever())
 
 
-def test_a_message_starts_a_cycle_and_is_taken():
-    async def main():
-        store = MemoryStore()
-        agent = monitor(text=ON_MESSAGE, storage=store)
-        async with agent:
-            going = asyncio.ensure_future(agent.run_forever(1))
-            await asyncio.sleep(0.05)
-            assert not going.done()
-            await (await Agents().get("monitor")).send_message("other", 1)
-            await asyncio.sleep(0.05)
-            assert not going.done()
-            await (await Agents().get("monitor")).send_message("news", {"a": 1}, sender="me")
-            await going
-        return await store.find("message")
-
-    assert run(main()) == []
+async def test_a_message_starts_a_cycle_and_is_taken():
+    store = MemoryStore()
+    agent = monitor(text=ON_MESSAGE, storage=store)
+    async with agent:
+        going = asyncio.ensure_future(agent.run_forever(1))
+        await asyncio.sleep(0.05)
+        assert not going.done()
+        await (await Agents().get("monitor")).send_message("other", 1)
+        await asyncio.sleep(0.05)
+        assert not going.done()
+        await (await Agents().get("monitor")).send_message("news", {"a": 1}, sender="me")
+        await going
+    assert await store.find("message") == []
 
 
-def test_signalled_mail_wakes_waiters_immediately():
-    async def main():
-        seen = mail_signals("someone")
-        asyncio.get_running_loop().call_later(0.01, signal_mail, "someone")
-        assert await wait_for_mail("someone", seen, 10)
-        assert not await wait_for_mail("someone", mail_signals("someone"), 0.01)
-        assert await wait_for_mail("someone", seen, None)
-
-    run(main(), 5)
+async def test_signalled_mail_wakes_waiters_immediately():
+    seen = mail_signals("someone")
+    asyncio.get_running_loop().call_later(0.01, signal_mail, "someone")
+    assert await wait_for_mail("someone", seen, 10)
+    assert not await wait_for_mail("someone", mail_signals("someone"), 0.01)
+    assert await wait_for_mail("someone", seen, None)
 
 
 @pytest.mark.parametrize(("grace", "signals", "ended"), [(10, 1, 1), (0.05, 1, 0), (10, 2, 0)])
-def test_a_signal_finishes_or_abandons_the_cycle(grace, signals, ended):
+async def test_a_signal_finishes_or_abandons_the_cycle(grace, signals, ended):
     class Slow(World):
         async def look(self):
             self.looks += 1
@@ -518,19 +473,17 @@ def test_a_signal_finishes_or_abandons_the_cycle(grace, signals, ended):
             await asyncio.sleep(0.2)
             return {"rate": 1}
 
-    async def main():
-        store = MemoryStore()
-        agent = monitor(Slow(), text=EVERY_20_MS, storage=store)
-        async with agent:
-            count = await agent.run_forever(grace=grace)
-        return count, [record.data["status"] for record in await store.find("cycle")]
-
     before = signal.getsignal(signal.SIGTERM)
-    assert run(main()) == (ended, ["finished" if ended else "abandoned"])
+    store = MemoryStore()
+    agent = monitor(Slow(), text=EVERY_20_MS, storage=store)
+    async with agent:
+        count = await agent.run_forever(grace=grace)
+    [record] = await store.find("cycle")
+    assert (count, record.data["status"]) == (ended, "finished" if ended else "abandoned")
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_cycle_that_ignores_its_cancellation_holds_up_no_end_and_acts_no_more(monkeypatch):
+async def test_a_cycle_that_ignores_its_cancellation_holds_up_no_end_and_acts_no_more(monkeypatch):
     monkeypatch.setattr(end_tasks, "__defaults__", (0.05,))
     monkeypatch.setattr("redraft._tasks.LAST_PATIENCE", 0.05)
 
@@ -544,53 +497,40 @@ def test_a_cycle_that_ignores_its_cancellation_holds_up_no_end_and_acts_no_more(
                     await self.is_over.wait()
             return {"rate": 9}
 
-    async def main():
-        world, store = Stubborn(), MemoryStore()
-        agent = monitor(world, text=EVERY_20_MS, storage=store)
-        try:
-            async with agent:
-                count = await agent.run_forever(grace=0)
-        finally:
-            world.is_over.set()
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5)
-        assert (count, world.levels) == (0, [])
-        world.look = lambda: {"rate": 9}
-        resumed = await monitor(world, text=EVERY_20_MS, storage=store).run_cycle()
-        assert (resumed.number, resumed.status, world.levels) == (1, "finished", [1])
-
-    run(main(), 20)
+    world, store = Stubborn(), MemoryStore()
+    agent = monitor(world, text=EVERY_20_MS, storage=store)
+    try:
+        async with agent:
+            count = await agent.run_forever(grace=0)
+    finally:
+        world.is_over.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5)
+    assert (count, world.levels) == (0, [])
+    world.look = lambda: {"rate": 9}
+    resumed = await monitor(world, text=EVERY_20_MS, storage=store).run_cycle()
+    assert (resumed.number, resumed.status, world.levels) == (1, "finished", [1])
 
 
-def test_a_signal_between_cycles_ends_the_run():
+async def test_a_signal_between_cycles_ends_the_run():
     text = EVERY_20_MS.replace("20}", "60000}")
-
-    async def main():
-        agent = monitor(text=text)
-        asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGINT)
-        return await agent.run_forever()
-
-    assert run(main(), 10) == 1
+    agent = monitor(text=text)
+    asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGINT)
+    assert await agent.run_forever() == 1
 
 
-def test_a_signal_stops_all_agents_of_a_process():
+async def test_a_signal_stops_all_agents_of_a_process():
     texts = [EVERY_20_MS.replace("20}", f"{every}}}") for every in (60000, 20, 60000)]
-
-    async def main():
-        agents = [
-            monitor(text=text.replace("name: monitor", f"name: m{at}", 1)) for at, text in enumerate(texts)
-        ]
-        going = [
-            asyncio.ensure_future(agent.run_forever(cycles))
-            for agent, cycles in zip(agents, (1, 2, None), strict=True)
-        ]
-        await asyncio.wait(going[:2])  # an agent that ends leaves the signals to the others
-        another = asyncio.ensure_future(agents[0].run_forever())
-        await asyncio.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return [await each for each in (*going, another)]
-
     before = signal.getsignal(signal.SIGTERM)
-    assert run(main()) == [1, 2, 1, 1]
+    agents = [monitor(text=text.replace("name: monitor", f"name: m{at}", 1)) for at, text in enumerate(texts)]
+    going = [
+        asyncio.ensure_future(agent.run_forever(cycles))
+        for agent, cycles in zip(agents, (1, 2, None), strict=True)
+    ]
+    await asyncio.wait(going[:2])  # an agent that ends leaves the signals to the others
+    another = asyncio.ensure_future(agents[0].run_forever())
+    await asyncio.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert [await each for each in (*going, another)] == [1, 2, 1, 1]
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -1,7 +1,7 @@
 """Many cycles: what an agent stores does not grow without bound."""
 
 from redraft.stores.sqlite import MemoryStore
-from support.monitor import MONITOR, Clock, World, monitor, run
+from support.monitor import MONITOR, Clock, World, monitor
 
 CYCLES = 130
 TEXT = MONITOR.replace(
@@ -11,23 +11,20 @@ TEXT = MONITOR.replace(
 ).replace("stages:", "memory: {cycles: 20}\nstages:", 1)
 
 
-def test_nothing_grows_with_the_number_of_cycles():
+async def test_nothing_grows_with_the_number_of_cycles():
     clock, count = Clock(), iter(range(10_000))
 
     def answer(request):
         return f'{{"newPatterns": [{{"description": "batch {next(count)} was fine"}}]}}'
 
-    async def main():
-        store = MemoryStore()
-        async with monitor(World(), text=TEXT, replies=answer, storage=store, clock=clock) as agent:
-            for number in range(CYCLES):
-                clock.passes(hours=1)
-                await agent.send_feedback("approve", f"batch {number}")
-                await agent.run_cycle()
-            kinds = {kind: len(await store.find(kind)) for kind in ("cycle", "feedback", "memory", "step")}
-            return agent.memory, kinds
-
-    memory, kinds = run(main(), 600)
+    store = MemoryStore()
+    async with monitor(World(), text=TEXT, replies=answer, storage=store, clock=clock) as agent:
+        for number in range(CYCLES):
+            clock.passes(hours=1)
+            await agent.send_feedback("approve", f"batch {number}")
+            await agent.run_cycle()
+        kinds = {kind: len(await store.find(kind)) for kind in ("cycle", "feedback", "memory", "step")}
+        memory = agent.memory
     assert {key: len(items) for key, items in memory.items.items() if items} == {
         "recentActions": 50,
         "feedbackHistory": 120,

@@ -115,17 +115,14 @@ def test_a_provider_that_never_answers_ends_its_substage_and_what_was_paid_count
         ),
     ],
 )
-def test_failed_calls_count_as_usage_also_in_replay(replies, error, message, usage):
-    async def main():
-        store = MemoryStore()
-        for _ in range(2):
-            cycle, model = cycle_of(SPEC, replies=replies, step=begun(store, "agent-7"))
-            with pytest.raises(error, match=message):
-                await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
-            assert cycle.usage == usage
-        assert model.requests == []
-
-    run(main())
+async def test_failed_calls_count_as_usage_also_in_replay(replies, error, message, usage):
+    store = MemoryStore()
+    for _ in range(2):
+        cycle, model = cycle_of(SPEC, replies=replies, step=begun(store, "agent-7"))
+        with pytest.raises(error, match=message):
+            await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
+        assert cycle.usage == usage
+    assert model.requests == []
 
 
 @pytest.mark.parametrize(
@@ -148,27 +145,24 @@ def test_the_second_prompt_says_what_was_wrong(rate, problem):
     )
 
 
-def test_a_resumed_cycle_does_not_repeat_a_model_call():
+async def test_a_resumed_cycle_does_not_repeat_a_model_call():
     class Killed(BaseException):
         pass
 
-    async def main():
-        store = MemoryStore()
+    store = MemoryStore()
 
-        def dies(request):
-            if len(request.messages) > 1:
-                raise Killed
-            return reply("no")
+    def dies(request):
+        if len(request.messages) > 1:
+            raise Killed
+        return reply("no")
 
-        cycle, _ = cycle_of(SPEC, replies=dies, step=begun(store, "agent-7"))
-        with pytest.raises(Killed):
-            await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
-        cycle, model = cycle_of(SPEC, replies=[reply('{"rate": 1}')], step=begun(store, "agent-7"))
-        assert await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
-        assert len(model.requests) == 1
-        assert cycle.usage == ONE + ONE
-
-    run(main())
+    cycle, _ = cycle_of(SPEC, replies=dies, step=begun(store, "agent-7"))
+    with pytest.raises(Killed):
+        await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
+    cycle, model = cycle_of(SPEC, replies=[reply('{"rate": 1}')], step=begun(store, "agent-7"))
+    assert await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
+    assert len(model.requests) == 1
+    assert cycle.usage == ONE + ONE
 
 
 def test_templates_in_data_are_not_rendered():
@@ -348,13 +342,10 @@ def closes():
         (lambda: 1 / 0, "ZeroDivisionError"),
     ],
 )
-def test_errors_in_a_thread_are_raised_but_end_no_other_task(function, error):
-    async def main():
-        call = asyncio.ensure_future(in_daemon_thread(function))  # SystemExit in a task ends its loop
-        await asyncio.wait([call])
-        return named_error(call.exception())
-
-    assert re.match(error, asyncio.run(main()))
+async def test_errors_in_a_thread_are_raised_but_end_no_other_task(function, error):
+    call = asyncio.ensure_future(in_daemon_thread(function))  # SystemExit in a task ends its loop
+    await asyncio.wait([call])
+    assert re.match(error, named_error(call.exception()))
 
 
 def test_nothing_waits_for_a_function_that_hangs():

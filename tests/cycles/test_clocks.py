@@ -87,7 +87,7 @@ def test_an_item_from_the_future_has_the_age_of_the_next_item():
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one process", "another process"])
-def test_effects_of_a_clock_in_the_future_count_from_now(restarts):
+async def test_effects_of_a_clock_in_the_future_count_from_now(restarts):
     clock, hourly, stored = Clock(), ActionLimit(max_runs=1, per_ms=3_600_000), []
 
     async def save(records):
@@ -101,24 +101,20 @@ def test_effects_of_a_clock_in_the_future_count_from_now(restarts):
     async def act(key):
         return await egress.act(AgentEffect(key, {"refunds": hourly}), done)
 
-    async def main():
-        nonlocal egress
-        egress.load(None)
-        clock.passes(days=YEARS.days)
-        await act("a")
-        clock.passes(days=-YEARS.days)
-        for minutes in (0, 30):
-            clock.passes(minutes=minutes)
-            if restarts:
-                stored[:] = egress.take_record() or stored
-                egress = Egress(no_lease, clock, save)
-                egress.load(stored[0])
-            with pytest.raises(LimitError, match=f"allowed in {3_600 - 60 * minutes:,} s"):
-                await act("b")
-        clock.passes(minutes=31)
-        assert await act("b")
-
-    run(main())
+    egress.load(None)
+    clock.passes(days=YEARS.days)
+    await act("a")
+    clock.passes(days=-YEARS.days)
+    for minutes in (0, 30):
+        clock.passes(minutes=minutes)
+        if restarts:
+            stored[:] = egress.take_record() or stored
+            egress = Egress(no_lease, clock, save)
+            egress.load(stored[0])
+        with pytest.raises(LimitError, match=f"allowed in {3_600 - 60 * minutes:,} s"):
+            await act("b")
+    clock.passes(minutes=31)
+    assert await act("b")
 
 
 @pytest.mark.parametrize("expression", ["0 * * * *", "@hourly"])

@@ -22,46 +22,38 @@ async def act(egress, key, **limits):
     return await egress.act(AgentEffect(key, limits), perform)
 
 
-def test_a_limit_counts_the_effects_within_its_period():
+async def test_a_limit_counts_the_effects_within_its_period():
     clock = Clock()
     egress = Egress(no_lease, clock, unsaved)
     hourly, never = ActionLimit(max_runs=2, per_ms=HOUR), ActionLimit(max_runs=0, per_ms=1)
-
-    async def main():
-        assert await act(egress, "a", refunds=hourly) == "a"
-        clock.passes(minutes=10)
-        await act(egress, "b", refunds=hourly)
-        with pytest.raises(LimitError, match=r"'refunds' is reached: 2 runs in 3,600 s; .* in 3,000 s$"):
-            await act(egress, "c", refunds=hourly)
-        await act(egress, "a", refunds=hourly)  # again, by a process that resumes the cycle
-        await act(egress, "c", others=hourly)
-        clock.passes(minutes=50, milliseconds=1)
+    assert await act(egress, "a", refunds=hourly) == "a"
+    clock.passes(minutes=10)
+    await act(egress, "b", refunds=hourly)
+    with pytest.raises(LimitError, match=r"'refunds' is reached: 2 runs in 3,600 s; .* in 3,000 s$"):
         await act(egress, "c", refunds=hourly)
-        with pytest.raises(LimitError, match=r"0 runs in 0\.001 s$"):
-            await act(egress, "d", stopped=never)
+    await act(egress, "a", refunds=hourly)  # again, by a process that resumes the cycle
+    await act(egress, "c", others=hourly)
+    clock.passes(minutes=50, milliseconds=1)
+    await act(egress, "c", refunds=hourly)
+    with pytest.raises(LimitError, match=r"0 runs in 0\.001 s$"):
+        await act(egress, "d", stopped=never)
 
-    run(main())
 
-
-def test_counters_outlive_the_process_until_their_period_ends():
+async def test_counters_outlive_the_process_until_their_period_ends():
     clock, hourly = Clock(), ActionLimit(max_runs=1, per_ms=HOUR)
     first, second = Egress(no_lease, clock, unsaved), Egress(no_lease, clock, unsaved)
-
-    async def main():
-        await act(first, "a", refunds=hourly)
-        assert first.take_record() == []  # the stored counters are not loaded yet
-        first.load(None)
-        [record] = first.take_record()
-        assert first.take_record() == []
-        second.load(record)
-        with pytest.raises(LimitError):
-            await act(second, "b", refunds=hourly)
-        clock.passes(hours=2)
-        second.claim(AgentEffect("b", {"others": hourly}))
-        [record] = second.take_record()
-        assert list(record.data["runs"]) == ["others"]
-
-    run(main())
+    await act(first, "a", refunds=hourly)
+    assert first.take_record() == []  # the stored counters are not loaded yet
+    first.load(None)
+    [record] = first.take_record()
+    assert first.take_record() == []
+    second.load(record)
+    with pytest.raises(LimitError):
+        await act(second, "b", refunds=hourly)
+    clock.passes(hours=2)
+    second.claim(AgentEffect("b", {"others": hourly}))
+    [record] = second.take_record()
+    assert list(record.data["runs"]) == ["others"]
 
 
 def test_an_effect_is_counted_even_if_it_kills_the_process():
@@ -81,15 +73,11 @@ def test_an_effect_is_counted_even_if_it_kills_the_process():
         run(egress.act(AgentEffect("a", {"refunds": hourly}), perform))
 
 
-def test_a_period_beyond_the_calendar_never_ends():
+async def test_a_period_beyond_the_calendar_never_ends():
     egress, ever = Egress(no_lease, Clock(), unsaved), ActionLimit(max_runs=1, per_ms=10**15)
-
-    async def main():
-        await act(egress, "a", once=ever)
-        with pytest.raises(LimitError):
-            await act(egress, "b", once=ever)
-
-    run(main())
+    await act(egress, "a", once=ever)
+    with pytest.raises(LimitError):
+        await act(egress, "b", once=ever)
 
 
 def test_nothing_happens_once_another_process_runs_the_agent():

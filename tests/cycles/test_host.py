@@ -59,18 +59,15 @@ def post(client, body=b'{"order": 7}', path=ORDERS, **headers):
     return client.post(path, content=body, headers=headers or signed(body))
 
 
-def test_a_webhook_starts_a_cycle_which_reads_its_body():
-    async def main():
-        results, events = [], []
-        agent = monitor(text=HOOKED, storage=MemoryStore(), on_event=events.append)
-        async with visited(agent) as client:
-            going = asyncio.ensure_future(agent.run_forever(1))
-            response = await post(client)
-            await going
-            results = [event.result for event in events if hasattr(event, "result")]
-        return response, results
-
-    response, (result,) = run(main())
+async def test_a_webhook_starts_a_cycle_which_reads_its_body():
+    results, events = [], []
+    agent = monitor(text=HOOKED, storage=MemoryStore(), on_event=events.append)
+    async with visited(agent) as client:
+        going = asyncio.ensure_future(agent.run_forever(1))
+        response = await post(client)
+        await going
+        results = [event.result for event in events if hasattr(event, "result")]
+    (result,) = results
     assert (response.status_code, response.json()) == (202, {"ok": True, "repeated": False})
     assert result.trigger == "webhook"
     (message,) = result.state["environmentalData"]["payload"]["mail"]
@@ -85,43 +82,34 @@ def test_a_webhook_starts_a_cycle_which_reads_its_body():
         (b'a"\n' * 33_333 + b"a", "text/plain"),
     ],
 )
-def test_a_body_of_100_000_bytes_is_stored_whatever_it_holds(body, media_type):
-    async def main():
-        async with visited(monitor(text=HOOKED, storage=MemoryStore())) as client:
-            return await post(client, body, **signed(body, **{"content-type": media_type}))
-
+async def test_a_body_of_100_000_bytes_is_stored_whatever_it_holds(body, media_type):
     assert len(body) == 100_000
-    assert run(main()).status_code == 202
+    async with visited(monitor(text=HOOKED, storage=MemoryStore())) as client:
+        response = await post(client, body, **signed(body, **{"content-type": media_type}))
+    assert response.status_code == 202
 
 
-def test_a_repeated_delivery_leaves_no_second_message_whatever_happened_meanwhile():
+async def test_a_repeated_delivery_leaves_no_second_message_whatever_happened_meanwhile():
     store = MemoryStore()
-
-    async def main():
-        agent = monitor(text=HOOKED, storage=store)
-        async with visited(agent) as client:
-            headers = signed(b"1", **{"content-type": "text/plain"})
-            answers = [await post(client, b"1", **headers) for _ in range(2)]
-            await agent.run_cycle()
-        assert await store.find("message") == []
-        async with visited(monitor(text=HOOKED, storage=store)) as client:  # another process
-            answers.append(await post(client, b"1", **headers))
-        return [answer.json()["repeated"] for answer in answers], await store.find("message")
-
-    assert run(main()) == ([False, True, True], [])
+    agent = monitor(text=HOOKED, storage=store)
+    async with visited(agent) as client:
+        headers = signed(b"1", **{"content-type": "text/plain"})
+        answers = [await post(client, b"1", **headers) for _ in range(2)]
+        await agent.run_cycle()
+    assert await store.find("message") == []
+    async with visited(monitor(text=HOOKED, storage=store)) as client:  # another process
+        answers.append(await post(client, b"1", **headers))
+    assert [answer.json()["repeated"] for answer in answers] == [False, True, True]
+    assert await store.find("message") == []
 
 
-def test_old_deliveries_are_forgotten(monkeypatch):
+async def test_old_deliveries_are_forgotten(monkeypatch):
     store = MemoryStore()
-
-    async def main():
-        for age in (timedelta(minutes=10), timedelta(seconds=-1)):
-            monkeypatch.setattr("redraft.cycles.mail.DELIVERY_AGE", age)
-            async with visited(monitor(text=HOOKED, storage=store)) as client:
-                await post(client)
-        return len(await store.find("delivery"))
-
-    assert run(main()) == 1
+    for age in (timedelta(minutes=10), timedelta(seconds=-1)):
+        monkeypatch.setattr("redraft.cycles.mail.DELIVERY_AGE", age)
+        async with visited(monitor(text=HOOKED, storage=store)) as client:
+            await post(client)
+    assert len(await store.find("delivery")) == 1
 
 
 BODY = b'{"order": 7}'
@@ -163,35 +151,29 @@ def test_any_other_request_is_refused_with_the_reason():
         assert (answer.status_code, reason in answer.json()["error"]) == (status, True), answer.text
 
 
-def test_names_in_the_path_are_quoted_and_an_application_may_be_mounted():
+async def test_names_in_the_path_are_quoted_and_an_application_may_be_mounted():
     name, topic = "a/b ü", "x y/z"
     text = named(name).replace("topic: orders", f"topic: {json.dumps(topic)}")
-
-    async def main():
-        async with visited(monitor(text=text), root="/agents") as client:
-            path = f"/agents/hooks/{quote(name, safe='')}/{quote(topic, safe='')}"
-            return [
-                (await post(client, path=path)).status_code,
-                (await client.get("/agents/health")).status_code,
-            ]
-
-    assert run(main()) == [202, 200]
+    async with visited(monitor(text=text), root="/agents") as client:
+        path = f"/agents/hooks/{quote(name, safe='')}/{quote(topic, safe='')}"
+        statuses = [
+            (await post(client, path=path)).status_code,
+            (await client.get("/agents/health")).status_code,
+        ]
+    assert statuses == [202, 200]
 
 
-def test_a_webhook_that_cannot_be_stored_must_be_sent_again(monkeypatch):
+async def test_a_webhook_that_cannot_be_stored_must_be_sent_again(monkeypatch):
     async def fails(*_):
         raise StoreError("it is away")
 
-    async def main():
-        store = MemoryStore()
-        async with visited(monitor(text=HOOKED, storage=store)) as client:
-            monkeypatch.setattr(store, "put_if_absent", fails)
-            answer = await post(client)
-            monkeypatch.undo()
-            monkeypatch.setenv("HOOK", SECRET)
-            return answer, (await post(client)).status_code
-
-    answer, again = run(main())
+    store = MemoryStore()
+    async with visited(monitor(text=HOOKED, storage=store)) as client:
+        monkeypatch.setattr(store, "put_if_absent", fails)
+        answer = await post(client)
+        monkeypatch.undo()
+        monkeypatch.setenv("HOOK", SECRET)
+        again = (await post(client)).status_code
     assert (answer.status_code, answer.headers["retry-after"], again) == (503, "5", 202)
 
 
@@ -238,31 +220,28 @@ def test_a_body_is_waited_for_only_if_its_signature_may_be_right(monkeypatch, ch
     assert run(ask(app, headers, never())) == (status, is_read)
 
 
-def test_slow_bodies_take_no_place_of_a_webhook(monkeypatch):
+async def test_slow_bodies_take_no_place_of_a_webhook(monkeypatch):
     monkeypatch.setattr(endpoint, "MAX_DELIVERIES", 1)
     monkeypatch.setattr(endpoint, "MAX_BODIES", 3)
-
-    async def main():
-        agent = monitor(text=HOOKED, storage=MemoryStore())
-        host = AgentHost([agent])
-        app = host.app()
-        transport = httpx.ASGITransport(app=app)
-        async with agent, httpx.AsyncClient(transport=transport, base_url="http://agents") as client:
-            slow = [asyncio.ensure_future(ask(app, signed(b"{}", f"s{n}"), never())) for n in range(2)]
-            for _ in range(5):
-                await asyncio.sleep(0)
-            accepted = await post(client)
-            slow.append(asyncio.ensure_future(ask(app, signed(b"{}", "s9"), never())))
-            for _ in range(5):
-                await asyncio.sleep(0)
-            refused, health = await post(client, b"2"), await client.get("/health")
-            for task in slow:
-                task.cancel()
-            await asyncio.gather(*slow, return_exceptions=True)
-            again = await post(client, b"3", **signed(b"3", "m3"))
-        return accepted.status_code, refused.status_code, health.status_code, again.status_code
-
-    assert run(main()) == (202, 503, 200, 202)
+    agent = monitor(text=HOOKED, storage=MemoryStore())
+    host = AgentHost([agent])
+    app = host.app()
+    transport = httpx.ASGITransport(app=app)
+    async with agent, httpx.AsyncClient(transport=transport, base_url="http://agents") as client:
+        slow = [asyncio.ensure_future(ask(app, signed(b"{}", f"s{n}"), never())) for n in range(2)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        accepted = await post(client)
+        slow.append(asyncio.ensure_future(ask(app, signed(b"{}", "s9"), never())))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        refused, health = await post(client, b"2"), await client.get("/health")
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        again = await post(client, b"3", **signed(b"3", "m3"))
+    statuses = [answer.status_code for answer in (accepted, refused, health, again)]
+    assert statuses == [202, 503, 200, 202]
 
 
 @pytest.mark.parametrize(
@@ -276,19 +255,16 @@ def test_slow_bodies_take_no_place_of_a_webhook(monkeypatch):
         ("0.0.0.0", "evil.example", 421),  # noqa: S104 (as above)
     ],
 )
-def test_health_answers_only_its_own_hosts(listen, host, status):
-    async def main():
-        agent = monitor(text=HOOKED, storage=MemoryStore())
-        host_of_agents = AgentHost([agent])
-        async with agent, host_of_agents._serving(f"{listen}:0") as url, httpx.AsyncClient() as client:
-            port = url.rstrip("/").rpartition(":")[2]
-            answer = await client.get(f"{url}health", headers={"Host": f"{host}:{port}"})
-            hook = await client.post(
-                f"{url}hooks/monitor/orders", content=b"1", headers={**signed(b"1"), "Host": "hooks.example"}
-            )
-        return answer.status_code, hook.status_code
-
-    assert run(main()) == (status, 202)
+async def test_health_answers_only_its_own_hosts(listen, host, status):
+    agent = monitor(text=HOOKED, storage=MemoryStore())
+    host_of_agents = AgentHost([agent])
+    async with agent, host_of_agents._serving(f"{listen}:0") as url, httpx.AsyncClient() as client:
+        port = url.rstrip("/").rpartition(":")[2]
+        answer = await client.get(f"{url}health", headers={"Host": f"{host}:{port}"})
+        hook = await client.post(
+            f"{url}hooks/monitor/orders", content=b"1", headers={**signed(b"1"), "Host": "hooks.example"}
+        )
+    assert (answer.status_code, hook.status_code) == (status, 202)
 
 
 def test_health_lists_the_running_agents():
@@ -325,31 +301,27 @@ def test_health_lists_the_running_agents():
     assert (good["state"], good["cycle"]["number"], good["cycle"]["status"]) == ("ended", 1, "finished")
 
 
-def test_health_shows_failing_and_waiting_agents():
+async def test_health_shows_failing_and_waiting_agents():
     supervised = MONITOR.replace(
         "  actuate:", "      - {type: authorize, name: ask, config: {mode: controlled}}\n  actuate:", 1
     )
     world = World(rate=ConnectionError("no rate today"))
-
-    async def main():
-        failing = monitor(world, text=named("failing", MONITOR), storage=MemoryStore())
-        waiting = monitor(text=named("waiting", supervised), storage=MemoryStore())
-        host = AgentHost([failing, waiting])
-        async with failing, waiting:
-            for _ in range(2):
-                await failing.run_cycle()
-            cycle = asyncio.ensure_future(waiting.run_cycle())
-            async with asyncio.timeout(60):
-                while host.health()["agents"][1]["state"] != "waiting":  # noqa: ASYNC110 (as a supervisor does)
-                    await asyncio.sleep(0.01)
-            states = host.health()
-            world.rate = 3
+    failing = monitor(world, text=named("failing", MONITOR), storage=MemoryStore())
+    waiting = monitor(text=named("waiting", supervised), storage=MemoryStore())
+    host = AgentHost([failing, waiting])
+    async with failing, waiting:
+        for _ in range(2):
             await failing.run_cycle()
-            await waiting.send_feedback("approve")
-            await cycle
-            return states, host.health()
-
-    before, after = run(main())
+        cycle = asyncio.ensure_future(waiting.run_cycle())
+        async with asyncio.timeout(60):
+            while host.health()["agents"][1]["state"] != "waiting":  # noqa: ASYNC110 (as a supervisor does)
+                await asyncio.sleep(0.01)
+        before = host.health()
+        world.rate = 3
+        await failing.run_cycle()
+        await waiting.send_feedback("approve")
+        await cycle
+        after = host.health()
     assert [agent["state"] for agent in before["agents"]] == ["failing", "waiting"]
     assert before["ok"]
     assert [agent["failed_cycles"] for agent in before["agents"]] == [2, 0]
@@ -364,69 +336,55 @@ async def end_of(reader):
         return b""
 
 
-def test_idle_connections_block_no_others(monkeypatch):
+async def test_idle_connections_block_no_others(monkeypatch):
     monkeypatch.setattr("redraft.web.server.REQUEST_TIMEOUT", 0.5)
     agent, clients = monitor(text=HOOKED, storage=MemoryStore()), []
-
-    async def main():
-        app = AgentHost([agent]).app()
-        async with agent, serving(app, "127.0.0.1:0") as address:
-            port = address.port
-            for sent in [b"", b"GET /hea", b"POST /hooks/monitor/orders HTTP/1.1\r\nhost: "] * 40:
-                clients.append(await asyncio.open_connection("127.0.0.1", port))
-                clients[-1][1].write(sent)
-            async with httpx.AsyncClient(base_url=address.url) as client:
-                statuses = [(await client.get("/health")).status_code, (await post(client)).status_code]
-            ends = [await end_of(reader) for reader, _ in clients]
-            for _, writer in clients:
-                writer.close()
-        return statuses, ends
-
-    assert run(main()) == ([200, 202], [b""] * 120)
+    app = AgentHost([agent]).app()
+    async with agent, serving(app, "127.0.0.1:0") as address:
+        port = address.port
+        for sent in [b"", b"GET /hea", b"POST /hooks/monitor/orders HTTP/1.1\r\nhost: "] * 40:
+            clients.append(await asyncio.open_connection("127.0.0.1", port))
+            clients[-1][1].write(sent)
+        async with httpx.AsyncClient(base_url=address.url) as client:
+            statuses = [(await client.get("/health")).status_code, (await post(client)).status_code]
+        ends = [await end_of(reader) for reader, _ in clients]
+        for _, writer in clients:
+            writer.close()
+    assert (statuses, ends) == ([200, 202], [b""] * 120)
 
 
-def test_beyond_so_many_connections_the_oldest_that_waits_is_closed(monkeypatch):
+async def test_beyond_so_many_connections_the_oldest_that_waits_is_closed(monkeypatch):
     monkeypatch.setattr("redraft.web.server.MAX_CONNECTIONS", 5)
-
-    async def main():
-        async with serving(AgentHost([]).app(), "127.0.0.1:0") as address:
-            port = address.port
-            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
-            assert await clients[0][0].read() == b""
-            clients[0][1].close()
-            for reader, writer in clients[1:]:
-                writer.write(b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n")
-                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-                writer.close()
-
-    run(main())
+    async with serving(AgentHost([]).app(), "127.0.0.1:0") as address:
+        port = address.port
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        assert await clients[0][0].read() == b""
+        clients[0][1].close()
+        for reader, writer in clients[1:]:
+            writer.write(b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            writer.close()
 
 
-def test_too_many_parallel_webhooks_are_retried_later_and_health_answers(monkeypatch):
+async def test_too_many_parallel_webhooks_are_retried_later_and_health_answers(monkeypatch):
     monkeypatch.setattr(endpoint, "MAX_DELIVERIES", 1)
+    agent = monitor(text=HOOKED, storage=MemoryStore())
+    goes_on, deliver = asyncio.Event(), agent.deliver
 
-    async def main():
-        agent = monitor(text=HOOKED, storage=MemoryStore())
-        goes_on, deliver = asyncio.Event(), agent.deliver
+    async def slowly(*message):
+        await goes_on.wait()
+        return await deliver(*message)
 
-        async def slowly(*message):
-            await goes_on.wait()
-            return await deliver(*message)
-
-        agent.deliver = slowly
-        async with visited(agent) as client:
-            first = asyncio.ensure_future(post(client))
-            await asyncio.sleep(0.1)
-            refused = await post(client, b"2")
-            assert (await client.get("/health")).status_code == 200
-            goes_on.set()
-            return (
-                refused,
-                (await first).status_code,
-                (await post(client, b"3", **signed(b"3", "m3"))).status_code,
-            )
-
-    refused, *statuses = run(main())
+    agent.deliver = slowly
+    async with visited(agent) as client:
+        first = asyncio.ensure_future(post(client))
+        await asyncio.sleep(0.1)
+        refused = await post(client, b"2")
+        assert (await client.get("/health")).status_code == 200
+        goes_on.set()
+        await first
+        later = await post(client, b"3", **signed(b"3", "m3"))
+    statuses = [first.result().status_code, later.status_code]
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert statuses == [202, 202]
 
@@ -439,23 +397,20 @@ def test_no_cycles_are_none(trigger):
     assert world.looks == 0
 
 
-def test_one_agent_that_fails_leaves_the_others_running():
-    async def main():
-        worlds = World(), World()
-        agents = [
-            monitor(world, text=named(name, MONITOR), storage=MemoryStore())
-            for name, world in zip(("a", "b"), worlds, strict=True)
-        ]
+async def test_one_agent_that_fails_leaves_the_others_running():
+    worlds = World(), World()
+    agents = [
+        monitor(world, text=named(name, MONITOR), storage=MemoryStore())
+        for name, world in zip(("a", "b"), worlds, strict=True)
+    ]
 
-        async def lost(*_):
-            raise LeaseError("taken over")
+    async def lost(*_):
+        raise LeaseError("taken over")
 
-        agents[0].run_cycle = lost
-        with pytest.raises(LeaseError, match="taken over"):
-            await AgentHost(agents).run(3, immediately=True)
-        return [world.looks for world in worlds]
-
-    assert run(main()) == [0, 3]
+    agents[0].run_cycle = lost
+    with pytest.raises(LeaseError, match="taken over"):
+        await AgentHost(agents).run(3, immediately=True)
+    assert [world.looks for world in worlds] == [0, 3]
 
 
 def test_problems_of_a_host_are_reported_before_a_cycle(monkeypatch):

@@ -19,54 +19,43 @@ def lease(store, **options):
     return Lease(store, "monitor", **options)
 
 
-def test_a_second_holder_is_refused_until_the_release():
-    async def main():
-        store = MemoryStore()
-        first, second = lease(store), lease(store)
-        await first.acquire()
-        await first.acquire()
-        message = (
-            rf"The agent 'monitor' is run by this process \({os.getpid()} on .*\) since 20.* UTC.*end it"
-        )
-        with pytest.raises(LeaseError, match=message):
-            await second.acquire()
-        assert isinstance(second.lost, LeaseError)
-        assert first.lost is None
-        await first.release()
+async def test_a_second_holder_is_refused_until_the_release():
+    store = MemoryStore()
+    first, second = lease(store), lease(store)
+    await first.acquire()
+    await first.acquire()
+    message = rf"The agent 'monitor' is run by this process \({os.getpid()} on .*\) since 20.* UTC.*end it"
+    with pytest.raises(LeaseError, match=message):
         await second.acquire()
-        assert second.lost is None
-        with pytest.raises(LeaseError):
-            await first.acquire()
-        await second.release()
+    assert isinstance(second.lost, LeaseError)
+    assert first.lost is None
+    await first.release()
+    await second.acquire()
+    assert second.lost is None
+    with pytest.raises(LeaseError):
+        await first.acquire()
+    await second.release()
 
-    asyncio.run(main())
 
-
-def test_only_one_of_many_acquires_it():
-    async def main():
-        store = MemoryStore()
-        leases = [lease(store) for _ in range(20)]
-        results = await asyncio.gather(*(each.acquire() for each in leases), return_exceptions=True)
-        assert sum(each is None for each in results) == 1
-        assert sum(isinstance(each, LeaseError) for each in results) == 19
-        await asyncio.gather(*(each.release() for each in leases))
-
-    asyncio.run(main())
+async def test_only_one_of_many_acquires_it():
+    store = MemoryStore()
+    leases = [lease(store) for _ in range(20)]
+    results = await asyncio.gather(*(each.acquire() for each in leases), return_exceptions=True)
+    assert sum(each is None for each in results) == 1
+    assert sum(isinstance(each, LeaseError) for each in results) == 19
+    await asyncio.gather(*(each.release() for each in leases))
 
 
 @pytest.mark.parametrize("changed", [{"pid": None}, {"until": "soon"}, {"until": 5}, {"id": None}])
-def test_a_record_in_another_format_is_an_error(changed):
-    async def main():
-        store = MemoryStore()
+async def test_a_record_in_another_format_is_an_error(changed):
+    store = MemoryStore()
+    await lease(store).acquire()
+    held = await store.get(LEASE, LEASE)
+    left = {key: value for key, value in {**held.data, **changed}.items() if value is not None}
+    await store.put(Record(LEASE, LEASE, left))
+    message = "is run by" if "id" in changed else "a format that .* can't read.*Upgrade redraft"
+    with pytest.raises(LeaseError, match=message):
         await lease(store).acquire()
-        held = await store.get(LEASE, LEASE)
-        left = {key: value for key, value in {**held.data, **changed}.items() if value is not None}
-        await store.put(Record(LEASE, LEASE, left))
-        message = "is run by" if "id" in changed else "a format that .* can't read.*Upgrade redraft"
-        with pytest.raises(LeaseError, match=message):
-            await lease(store).acquire()
-
-    asyncio.run(main())
 
 
 OTHERS = {
@@ -81,35 +70,29 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("changes", "is_held"), OTHERS.values(), ids=OTHERS)
-def test_when_a_lease_is_still_held(changes, is_held):
-    async def main():
-        store, first = MemoryStore(), lease(MemoryStore())
-        data = first._data(1) | changes
-        if "until" in changes:
-            data["until"] = (datetime.now(UTC) + timedelta(seconds=changes["until"])).isoformat()
-        await store.put(Record(LEASE, LEASE, data))
-        second = lease(store)
-        if is_held:
-            with pytest.raises(LeaseError):
-                await second.acquire()
-        else:
-            await second.acquire()
-        await second.release()
-
-    asyncio.run(main())
-
-
-def test_it_is_renewed_in_the_background():
-    async def main():
-        store = MemoryStore()
-        first = lease(store, duration=0.09)
-        await first.acquire()
-        await asyncio.sleep(0.3)
+async def test_when_a_lease_is_still_held(changes, is_held):
+    store, first = MemoryStore(), lease(MemoryStore())
+    data = first._data(1) | changes
+    if "until" in changes:
+        data["until"] = (datetime.now(UTC) + timedelta(seconds=changes["until"])).isoformat()
+    await store.put(Record(LEASE, LEASE, data))
+    second = lease(store)
+    if is_held:
         with pytest.raises(LeaseError):
-            await lease(store).acquire()
-        await first.release()
+            await second.acquire()
+    else:
+        await second.acquire()
+    await second.release()
 
-    asyncio.run(main())
+
+async def test_it_is_renewed_in_the_background():
+    store = MemoryStore()
+    first = lease(store, duration=0.09)
+    await first.acquire()
+    await asyncio.sleep(0.3)
+    with pytest.raises(LeaseError):
+        await lease(store).acquire()
+    await first.release()
 
 
 class Away(MemoryStore):
@@ -123,44 +106,38 @@ class Away(MemoryStore):
         return await super().replace(record)
 
 
-def test_an_outage_does_not_change_the_holder():
-    async def main():
-        store = Away()
-        first = lease(store, duration=0.06)
+async def test_an_outage_does_not_change_the_holder():
+    store = Away()
+    first = lease(store, duration=0.06)
+    await first.acquire()
+    store.is_away = True
+    await asyncio.sleep(0.1)
+    with pytest.raises(StoreError, match="away"):
         await first.acquire()
-        store.is_away = True
-        await asyncio.sleep(0.1)
-        with pytest.raises(StoreError, match="away"):
-            await first.acquire()
-        assert first.lost is None
-        store.is_away = False
-        await asyncio.sleep(0.05)
-        with pytest.raises(LeaseError):
-            await lease(store).acquire()
-        store.is_away = True
-        await first.release()
-        store.is_away = False
-        await lease(store).acquire()  # within the process that released it, it is free
-
-    asyncio.run(main())
+    assert first.lost is None
+    store.is_away = False
+    await asyncio.sleep(0.05)
+    with pytest.raises(LeaseError):
+        await lease(store).acquire()
+    store.is_away = True
+    await first.release()
+    store.is_away = False
+    await lease(store).acquire()  # within the process that released it, it is free
 
 
-def test_a_paused_holder_learns_that_it_lost_the_lease():
-    async def main():
-        store = MemoryStore()
-        first, second = lease(store, duration=0.03), lease(store)
-        await first.acquire()
-        record = await store.get(LEASE, LEASE)
-        await store.put(Record(LEASE, LEASE, {**record.data, "is_free": True}))
-        await second.acquire()
-        await asyncio.sleep(0.05)
-        assert "is run by" in str(first.lost)
-        await first.release()
-        with pytest.raises(LeaseError):
-            await lease(store).acquire()
-        await second.release()
-
-    asyncio.run(main())
+async def test_a_paused_holder_learns_that_it_lost_the_lease():
+    store = MemoryStore()
+    first, second = lease(store, duration=0.03), lease(store)
+    await first.acquire()
+    record = await store.get(LEASE, LEASE)
+    await store.put(Record(LEASE, LEASE, {**record.data, "is_free": True}))
+    await second.acquire()
+    await asyncio.sleep(0.05)
+    assert "is run by" in str(first.lost)
+    await first.release()
+    with pytest.raises(LeaseError):
+        await lease(store).acquire()
+    await second.release()
 
 
 async def paused_holder(first, store):
@@ -176,31 +153,28 @@ async def paused_holder(first, store):
 
 @pytest.mark.parametrize("fences", [True, False])
 @pytest.mark.parametrize("does", ["check", "acquire", "write"])
-def test_a_paused_holder_neither_acts_nor_writes(fences, does):
-    async def main():
-        store = MemoryStore() if fences else Unfenced()
-        first = lease(store, duration=0.2)
-        await first.acquire()
-        await first.check()
-        await first.write([Record("memory", "memory", {"by": "first"})])
-        await paused_holder(first, store)
-        doing = (
-            first.write([Record("memory", "memory", {"by": "first"})])
-            if does == "write"
-            else getattr(first, does)()
-        )
-        with pytest.raises(LeaseError, match="was run by another process while this one did not renew"):
-            await doing
-        for again in (first.check(), first.acquire(), first.write([])):
-            with pytest.raises(LeaseError):
-                await again
-        assert (await store.get("memory", "memory")).data == {"by": "second"}
-        third = lease(store)
-        await third.acquire()
-        assert third.generation == 3
-        await third.release()
-
-    asyncio.run(main())
+async def test_a_paused_holder_neither_acts_nor_writes(fences, does):
+    store = MemoryStore() if fences else Unfenced()
+    first = lease(store, duration=0.2)
+    await first.acquire()
+    await first.check()
+    await first.write([Record("memory", "memory", {"by": "first"})])
+    await paused_holder(first, store)
+    doing = (
+        first.write([Record("memory", "memory", {"by": "first"})])
+        if does == "write"
+        else getattr(first, does)()
+    )
+    with pytest.raises(LeaseError, match="was run by another process while this one did not renew"):
+        await doing
+    for again in (first.check(), first.acquire(), first.write([])):
+        with pytest.raises(LeaseError):
+            await again
+    assert (await store.get("memory", "memory")).data == {"by": "second"}
+    third = lease(store)
+    await third.acquire()
+    assert third.generation == 3
+    await third.release()
 
 
 class Unfenced:
@@ -212,31 +186,25 @@ class Unfenced:
             setattr(self, verb, getattr(self._store, verb))
 
 
-def test_a_deleted_lease_is_recreated():
-    async def main():
-        store = MemoryStore()
-        first = lease(store)
-        await first.acquire()
-        await store.delete(LEASE, LEASE)
-        await first.write([Record("memory", "memory", {})])
-        with pytest.raises(LeaseError):
-            await lease(store).acquire()
-        await first.release()
-
-    asyncio.run(main())
+async def test_a_deleted_lease_is_recreated():
+    store = MemoryStore()
+    first = lease(store)
+    await first.acquire()
+    await store.delete(LEASE, LEASE)
+    await first.write([Record("memory", "memory", {})])
+    with pytest.raises(LeaseError):
+        await lease(store).acquire()
+    await first.release()
 
 
-def test_in_an_outage_effects_are_not_held_up():
-    async def main():
-        store = Away()
-        first = lease(store, duration=0.2)
-        await first.acquire()
-        store.is_away = True
-        await asyncio.sleep(0.3)
-        await first.check()
-        await first.release()
-
-    asyncio.run(main())
+async def test_in_an_outage_effects_are_not_held_up():
+    store = Away()
+    first = lease(store, duration=0.2)
+    await first.acquire()
+    store.is_away = True
+    await asyncio.sleep(0.3)
+    await first.check()
+    await first.release()
 
 
 HOLDS = """
@@ -266,22 +234,19 @@ def test_a_killed_process_loses_it_immediately(tmp_path):
         asyncio.run(main(process))
 
 
-def test_a_lease_that_cannot_be_released_expires(monkeypatch):
+async def test_a_lease_that_cannot_be_released_expires(monkeypatch):
     class Hanging(MemoryStore):
         async def replace(self, record):
             await asyncio.sleep(60)
 
-    async def main():
-        monkeypatch.setattr(module, "RELEASE_TIMEOUT", 0.01)
-        first = lease(Hanging())
-        await first.acquire()
-        await first.release()
-
-    asyncio.run(main())
+    monkeypatch.setattr(module, "RELEASE_TIMEOUT", 0.01)
+    first = lease(Hanging())
+    await first.acquire()
+    await first.release()
 
 
 @pytest.mark.parametrize("is_confirmed", [True, False])
-def test_a_release_comes_after_a_renewal_under_way(is_confirmed):
+async def test_a_release_comes_after_a_renewal_under_way(is_confirmed):
     class Slow(MemoryStore):
         """A store that writes a renewal, and answers late or never."""
 
@@ -298,40 +263,34 @@ def test_a_release_comes_after_a_renewal_under_way(is_confirmed):
                     raise StoreError("the connection was cut")
             return found
 
-    async def main():
-        store = Slow()
-        first, second = lease(store, duration=0.03), lease(store)
-        await first.acquire()
-        await renewed.wait()
-        await first.release()
-        assert (await store.get(LEASE, LEASE)).data["is_free"]
-        await second.acquire()
-        await second.release()
-
     renewed = asyncio.Event()
-    asyncio.run(main())
+    store = Slow()
+    first, second = lease(store, duration=0.03), lease(store)
+    await first.acquire()
+    await renewed.wait()
+    await first.release()
+    assert (await store.get(LEASE, LEASE)).data["is_free"]
+    await second.acquire()
+    await second.release()
 
 
-def test_a_check_waits_for_the_renewal_under_way():
+async def test_a_check_waits_for_the_renewal_under_way():
     class Distant(MemoryStore):
         async def replace(self, record):
             await asyncio.sleep(0.1)
             return await super().replace(record)
 
-    async def main():
-        store = Distant()
-        paused, other = lease(store, duration=0.3), lease(store)
-        await paused.acquire()
-        paused._renewing.cancel()  # as in a process that is paused
-        await store.put(Record(LEASE, LEASE, {**(await store.get(LEASE, LEASE)).data, "is_free": True}))
-        await other.acquire()
-        await asyncio.sleep(0.3)
-        renewal = asyncio.ensure_future(paused.acquire())
-        await asyncio.sleep(0)
-        with pytest.raises(LeaseError, match="is run by"):
-            await paused.check()
-        with pytest.raises(LeaseError):
-            await renewal
-        await other.release()
-
-    asyncio.run(main())
+    store = Distant()
+    paused, other = lease(store, duration=0.3), lease(store)
+    await paused.acquire()
+    paused._renewing.cancel()  # as in a process that is paused
+    await store.put(Record(LEASE, LEASE, {**(await store.get(LEASE, LEASE)).data, "is_free": True}))
+    await other.acquire()
+    await asyncio.sleep(0.3)
+    renewal = asyncio.ensure_future(paused.acquire())
+    await asyncio.sleep(0)
+    with pytest.raises(LeaseError, match="is run by"):
+        await paused.check()
+    with pytest.raises(LeaseError):
+        await renewal
+    await other.release()

@@ -1,12 +1,10 @@
-import asyncio
-
 import pytest
 
 from redraft.cycles import Agents, mail
 from redraft.cycles.mail import FEEDBACK, MESSAGE, PENDING, Mailbox, drop_excess_mail
 from redraft.errors import ConfigError
 from redraft.stores.sqlite import MemoryStore
-from support.monitor import MONITOR, monitor, run
+from support.monitor import MONITOR, monitor
 
 DEAF = MONITOR.replace("      - {type: agent-messages, name: mail, config: {into: mail}}\n", "")
 MOST = 20
@@ -29,17 +27,14 @@ async def waiting(store, kind=MESSAGE):
 @pytest.mark.parametrize(
     ("sent", "gone"), [(0, 0), (MOST - 1, 0), (MOST, 0), (MOST + 1, 1), (3 * MOST + 2, 2 * MOST + 2)]
 )
-def test_only_the_newest_pending_mail_stays(sent, gone):
-    async def main():
-        store = MemoryStore()
-        for number in range(sent):
-            await mailbox(store).message("weather", number)
-        await mailbox(store).feedback("approve")
-        assert await drop_excess_mail(store) == gone
-        assert sorted(one["data"] for one in await waiting(store)) == [*range(gone, sent)]
-        assert len(await waiting(store, FEEDBACK)) == 1
-
-    asyncio.run(main())
+async def test_only_the_newest_pending_mail_stays(sent, gone):
+    store = MemoryStore()
+    for number in range(sent):
+        await mailbox(store).message("weather", number)
+    await mailbox(store).feedback("approve")
+    assert await drop_excess_mail(store) == gone
+    assert sorted(one["data"] for one in await waiting(store)) == [*range(gone, sent)]
+    assert len(await waiting(store, FEEDBACK)) == 1
 
 
 @pytest.mark.parametrize(
@@ -52,32 +47,26 @@ def test_only_the_newest_pending_mail_stays(sent, gone):
         ("weather", 1, None, "sender must be a string, got None."),
     ],
 )
-def test_a_message_that_would_change_on_its_way_is_refused(topic, data, sender, message):
-    async def main():
-        async with monitor() as agent:
-            with pytest.raises(ConfigError, match=message):
-                await agent.deliver(topic, data, "first", sender=sender)
-            with pytest.raises(ConfigError, match=message):
-                await (await Agents().get("monitor")).send_message(topic, data, sender=sender)
-
-    run(main())
+async def test_a_message_that_would_change_on_its_way_is_refused(topic, data, sender, message):
+    async with monitor() as agent:
+        with pytest.raises(ConfigError, match=message):
+            await agent.deliver(topic, data, "first", sender=sender)
+        with pytest.raises(ConfigError, match=message):
+            await (await Agents().get("monitor")).send_message(topic, data, sender=sender)
 
 
 @pytest.mark.parametrize("storage", ["process", "given"])
-def test_untaken_messages_are_dropped_eventually(storage):
-    async def main():
-        store = None if storage == "process" else MemoryStore()
-        async with monitor(text=DEAF, storage=store) as agent:
+async def test_untaken_messages_are_dropped_eventually(storage):
+    store = None if storage == "process" else MemoryStore()
+    async with monitor(text=DEAF, storage=store) as agent:
+        await agent.run_cycle()
+        view = await Agents().get("monitor")
+        for number in range(3 * MOST):
+            await view.send_message("weather", number)
+        for _ in range(99):
             await agent.run_cycle()
-            view = await Agents().get("monitor")
-            for number in range(3 * MOST):
-                await view.send_message("weather", number)
-            for _ in range(99):
-                await agent.run_cycle()
-            await agent.aclose()  # after the deletion under way
-            assert len(await waiting(view.location.store)) == MOST
-            await view.send_message("weather", "last")
-            assert (await view.prune(1_000))["mail"] == 1
-            assert "last" in [one["data"] for one in await waiting(view.location.store)]
-
-    run(main())
+        await agent.aclose()  # after the deletion under way
+        assert len(await waiting(view.location.store)) == MOST
+        await view.send_message("weather", "last")
+        assert (await view.prune(1_000))["mail"] == 1
+        assert "last" in [one["data"] for one in await waiting(view.location.store)]

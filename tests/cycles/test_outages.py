@@ -130,106 +130,96 @@ async def cycles_of(storage, name):
     return await AgentHandle(storage.location_of(name)).cycles()
 
 
-def test_the_server_is_stopped_and_killed_during_cycles(server, place, caplog):
-    async def main():
-        storage = LongTermStorage(place.url)
-        agents = [cycle_agent(f"agent {number}", storage) for number in range(AGENTS)]
+async def test_the_server_is_stopped_and_killed_during_cycles(server, place, caplog):
+    storage = LongTermStorage(place.url)
+    agents = [cycle_agent(f"agent {number}", storage) for number in range(AGENTS)]
 
-        async def goes_round(agent, until):
-            while (number := agent.memory.cycle) < until:
-                result = await agent.run_cycle()
-                assert (result.number, result.error) == (number + 1, "")
+    async def goes_round(agent, until):
+        while (number := agent.memory.cycle) < until:
+            result = await agent.run_cycle()
+            assert (result.number, result.error) == (number + 1, "")
 
-        async def all_go_round(until):
-            await asyncio.gather(*(goes_round(agent, until) for agent in agents))
+    async def all_go_round(until):
+        await asyncio.gather(*(goes_round(agent, until) for agent in agents))
 
-        for begins, ends, how in ((6, 12, signal.SIGINT), (16, 20, signal.SIGKILL)):
-            await all_go_round(begins)
-            stopping = asyncio.create_task(asyncio.to_thread(server.stop, how))
-            await all_go_round(ends)
-            await stopping
-            await all_go_round(ends + 1)
-            server.start()  # not in a thread: the server would end with it
-            await asyncio.gather(*map(is_back, agents))
-        await all_go_round(CYCLES)
-        await asyncio.gather(*(agent.aclose() for agent in agents))
-        for agent in agents:
-            await assert_cycles_are_complete(storage, agent.name)
-        async with cycle_agent("agent 3", storage) as again:
-            assert (await again.run_cycle()).number == CYCLES + 1
-        await storage.aclose()
-
-    asyncio.run(main())
+    for begins, ends, how in ((6, 12, signal.SIGINT), (16, 20, signal.SIGKILL)):
+        await all_go_round(begins)
+        stopping = asyncio.create_task(asyncio.to_thread(server.stop, how))
+        await all_go_round(ends)
+        await stopping
+        await all_go_round(ends + 1)
+        server.start()  # not in a thread: the server would end with it
+        await asyncio.gather(*map(is_back, agents))
+    await all_go_round(CYCLES)
+    await asyncio.gather(*(agent.aclose() for agent in agents))
+    for agent in agents:
+        await assert_cycles_are_complete(storage, agent.name)
+    async with cycle_agent("agent 3", storage) as again:
+        assert (await again.run_cycle()).number == CYCLES + 1
+    await storage.aclose()
     expected = {f"agent {number}": 2 for number in range(AGENTS)}
     assert by_agent(caplog, logging.WARNING, "continues without its store") == expected
     assert by_agent(caplog, logging.INFO, "is reachable again") == expected
 
 
-def test_a_hanging_server_stops_no_cycle(server, place, caplog, monkeypatch):
+async def test_a_hanging_server_stops_no_cycle(server, place, caplog, monkeypatch):
     monkeypatch.setattr(write_behind, "ANSWER_TIMEOUT", 0.3)
-
-    async def main():
-        storage = LongTermStorage(place.url)
-        async with cycle_agent("monitor", storage) as agent:
-            await agent.run_cycle()
-            await is_back(agent)
-            server.pause()
-            try:
-                results = [await agent.run_cycle() for _ in range(5)]  # none waits for the server
-            finally:
-                server.resume()
-            assert [result.success for result in results] == [True] * 5
-            await is_back(agent)
-            result = await agent.run_cycle()
-        cycles = await cycles_of(storage, "monitor")
-        assert [cycle.number for cycle in cycles] == [*range(result.number, 0, -1)]
-        await storage.aclose()
-
-    asyncio.run(main())
+    storage = LongTermStorage(place.url)
+    async with cycle_agent("monitor", storage) as agent:
+        await agent.run_cycle()
+        await is_back(agent)
+        server.pause()
+        try:
+            results = [await agent.run_cycle() for _ in range(5)]  # none waits for the server
+        finally:
+            server.resume()
+        assert [result.success for result in results] == [True] * 5
+        await is_back(agent)
+        result = await agent.run_cycle()
+    cycles = await cycles_of(storage, "monitor")
+    assert [cycle.number for cycle in cycles] == [*range(result.number, 0, -1)]
+    await storage.aclose()
     assert "has not answered for 0.3 s" in caplog.text
     assert "can't be reached" not in caplog.text
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_learnings_of_an_outage_at_the_start_are_added_later(server, place, caplog, monkeypatch, hangs):
-    async def main():
-        storage = LongTermStorage(place.url)
-        async with cycle_agent("monitor", storage) as first:
-            for _ in range(8):
-                await first.run_cycle()
-        if hangs:
-            monkeypatch.setattr(write_behind, "OPEN_TIMEOUT", 0.3)
-            server.pause()
-        else:
-            server.stop()
-        agent = cycle_agent("monitor", storage)
-        try:
-            for number in (1, 2, 3):
-                assert (await agent.run_cycle()).number == number
-            assert len(agent.memory.of("recentActions")) == 3
-        finally:
-            _ = server.resume() if hangs else server.start()
-        await is_back(agent)
-        memory = await stored_memory(storage.store_for("monitor"))
-        # Eight are stored and three are added, of which the retention leaves the newest ten.
-        cycles = [item["cycle"] for item in memory.of("recentActions")]
-        assert (memory.cycle, cycles) == (9, [*range(2, 9), 9, 9, 9])
-        assert len({item["id"] for item in memory.of("recentActions")}) == 10
-        result = await agent.run_cycle()
-        assert (result.number, len(agent.memory.of("recentActions"))) == (10, KEPT)
-        await agent.aclose()
-        found = await cycles_of(storage, "monitor")
-        assert [(one.number, one.trigger) for one in found[:3]] == [
-            (10, "manual"),
-            (9, "outage"),
-            (8, "manual"),
-        ]
-        handle = AgentHandle(storage.location_of("monitor"))
-        before = (await handle.memory_at(8)).of("recentActions")
-        assert [item["cycle"] for item in before] == [*range(1, 9)]
-        await storage.aclose()
-
-    asyncio.run(main())
+async def test_learnings_of_an_outage_at_the_start_are_added_later(server, place, caplog, monkeypatch, hangs):
+    storage = LongTermStorage(place.url)
+    async with cycle_agent("monitor", storage) as first:
+        for _ in range(8):
+            await first.run_cycle()
+    if hangs:
+        monkeypatch.setattr(write_behind, "OPEN_TIMEOUT", 0.3)
+        server.pause()
+    else:
+        server.stop()
+    agent = cycle_agent("monitor", storage)
+    try:
+        for number in (1, 2, 3):
+            assert (await agent.run_cycle()).number == number
+        assert len(agent.memory.of("recentActions")) == 3
+    finally:
+        _ = server.resume() if hangs else server.start()
+    await is_back(agent)
+    memory = await stored_memory(storage.store_for("monitor"))
+    # Eight are stored and three are added, of which the retention leaves the newest ten.
+    cycles = [item["cycle"] for item in memory.of("recentActions")]
+    assert (memory.cycle, cycles) == (9, [*range(2, 9), 9, 9, 9])
+    assert len({item["id"] for item in memory.of("recentActions")}) == 10
+    result = await agent.run_cycle()
+    assert (result.number, len(agent.memory.of("recentActions"))) == (10, KEPT)
+    await agent.aclose()
+    found = await cycles_of(storage, "monitor")
+    assert [(one.number, one.trigger) for one in found[:3]] == [
+        (10, "manual"),
+        (9, "outage"),
+        (8, "manual"),
+    ]
+    handle = AgentHandle(storage.location_of("monitor"))
+    before = (await handle.memory_at(8)).of("recentActions")
+    assert [item["cycle"] for item in before] == [*range(1, 9)]
+    await storage.aclose()
     assert by_agent(caplog, logging.WARNING, "continues without its store") == {"monitor": 1}
     assert by_agent(caplog, logging.INFO, "is reachable again") == {"monitor": 1}
 
@@ -279,25 +269,22 @@ def test_a_cycle_that_began_in_an_outage_goes_on_after_it(server, place):
     asyncio.run(main())
 
 
-def test_cycles_of_a_process_that_ends_in_an_outage_are_lost(server, place, caplog):
-    async def main():
-        storage = LongTermStorage(place.url)
-        keys = set()
-        for outage in (False, True, False):
-            if outage:
-                server.stop()
-            async with cycle_agent("monitor", storage) as agent:
-                results = [await agent.run_cycle() for _ in range(2)]
-            for result in results:
-                [done] = result.state["derivedData"]["execution"]["actions"]
-                keys.add(done["idempotencyKey"])
-            if outage:
-                server.start()
-        assert [cycle.number for cycle in await cycles_of(storage, "monitor")] == [4, 3, 2, 1]
-        assert len(keys) == 6
-        await storage.aclose()
-
-    asyncio.run(main())
+async def test_cycles_of_a_process_that_ends_in_an_outage_are_lost(server, place, caplog):
+    storage = LongTermStorage(place.url)
+    keys = set()
+    for outage in (False, True, False):
+        if outage:
+            server.stop()
+        async with cycle_agent("monitor", storage) as agent:
+            results = [await agent.run_cycle() for _ in range(2)]
+        for result in results:
+            [done] = result.state["derivedData"]["execution"]["actions"]
+            keys.add(done["idempotencyKey"])
+        if outage:
+            server.start()
+    assert [cycle.number for cycle in await cycles_of(storage, "monitor")] == [4, 3, 2, 1]
+    assert len(keys) == 6
+    await storage.aclose()
     assert by_agent(caplog, logging.WARNING, "its unsaved records are lost") == {"monitor": 1}
 
 
@@ -309,19 +296,16 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("url", "message"), WRONG.values(), ids=WRONG)
-def test_an_unusable_database_is_not_an_outage(server, place, caplog, url, message):
-    async def main():
-        storage = LongTermStorage(url(place))
-        agent = cycle_agent("monitor", storage)
-        try:
-            with pytest.raises(ConfigError, match=message):
-                await agent.run_cycle()
-        finally:
-            await agent.aclose()
-            await storage.aclose()
-
+async def test_an_unusable_database_is_not_an_outage(server, place, caplog, url, message):
     place.ask(f"CREATE ROLE {place.schema} LOGIN")
-    asyncio.run(main())
+    storage = LongTermStorage(url(place))
+    agent = cycle_agent("monitor", storage)
+    try:
+        with pytest.raises(ConfigError, match=message):
+            await agent.run_cycle()
+    finally:
+        await agent.aclose()
+        await storage.aclose()
     place.ask(f"DROP ROLE {place.schema}")
     assert by_agent(caplog, logging.WARNING, "continues without its store") == {}
 

@@ -66,17 +66,13 @@ async def until(holds):
             await asyncio.sleep(0.01)
 
 
-def test_an_alert_is_sent_once_and_its_record_is_deleted_with_the_next_cycle(hook):
+async def test_an_alert_is_sent_once_and_its_record_is_deleted_with_the_next_cycle(hook):
     store = MemoryStore()
-
-    async def main():
-        async with CycleAgent(spec_of(hook.url), storage=store) as agent:
-            await agent.run_cycle()
-            await agent.run_cycle()
-            await agent.run_cycle()
-        return len(await store.find("notice"))
-
-    left = run(main())
+    async with CycleAgent(spec_of(hook.url), storage=store) as agent:
+        await agent.run_cycle()
+        await agent.run_cycle()
+        await agent.run_cycle()
+    left = len(await store.find("notice"))
     assert [title for _, title, _ in delivered(hook)] == [
         "teller: cycle 1",
         "teller: cycle 2",
@@ -87,20 +83,16 @@ def test_an_alert_is_sent_once_and_its_record_is_deleted_with_the_next_cycle(hoo
     assert json.loads(hook.requests[0].body)["data"]["severity"] == "critical"
 
 
-def test_a_refused_notice_is_sent_again_under_the_same_key(hook, caplog):
+async def test_a_refused_notice_is_sent_again_under_the_same_key(hook, caplog):
     hook.status = 503
     caplog.set_level(logging.INFO, "redraft")
-
-    async def main():
-        async with CycleAgent(spec_of(hook.url)) as agent:
-            await agent.run_cycle()
-            await until(lambda: len(hook.requests) >= 3)
-            hook.status = 200
-            count = len(hook.requests)
-            await until(lambda: len(hook.requests) > count)
-            await until(lambda: "after a retry" in caplog.text)
-
-    run(main())
+    async with CycleAgent(spec_of(hook.url)) as agent:
+        await agent.run_cycle()
+        await until(lambda: len(hook.requests) >= 3)
+        hook.status = 200
+        count = len(hook.requests)
+        await until(lambda: len(hook.requests) > count)
+        await until(lambda: "after a retry" in caplog.text)
     assert len(set(delivered(hook))) == 1
     assert caplog.text.count("will retry") == 1
 
@@ -227,19 +219,16 @@ def test_a_clock_that_was_set_back_does_not_prevent_a_recovery():
 CONTROLLED = {"mode": "controlled"}
 
 
-def test_the_notice_of_a_waiting_plan_has_its_page_and_deadline(hook, monkeypatch):
+async def test_the_notice_of_a_waiting_plan_has_its_page_and_deadline(hook, monkeypatch):
     monkeypatch.setenv("REDRAFT_DASHBOARD_URL", "https://redraft.example.org")
     events = []
-
-    async def main():
-        spec = spec_of(hook.url, mode={"mode": "supervised", "timeoutMs": 20_000, "default": "approve"})
-        async with CycleAgent(spec, on_event=events.append) as agent:
-            cycle = asyncio.create_task(agent.run_cycle())
-            await until(lambda: hook.requests)
-            await agent.send_feedback("approve")
-            return await cycle
-
-    assert run(main()).success
+    spec = spec_of(hook.url, mode={"mode": "supervised", "timeoutMs": 20_000, "default": "approve"})
+    async with CycleAgent(spec, on_event=events.append) as agent:
+        cycle = asyncio.create_task(agent.run_cycle())
+        await until(lambda: hook.requests)
+        await agent.send_feedback("approve")
+        result = await cycle
+    assert result.success
     body = json.loads(hook.requests[0].body)
     assert body["type"] == "agent.waiting"
     data = body["data"]
@@ -252,51 +241,42 @@ def test_the_notice_of_a_waiting_plan_has_its_page_and_deadline(hook, monkeypatc
     assert [event.url for event in events if type(event).__name__ == "CycleWaiting"] == [data["url"]]
 
 
-def test_no_notice_of_a_decided_plan_is_sent(hook):
+async def test_no_notice_of_a_decided_plan_is_sent(hook):
     hook.status = 500
     store = MemoryStore()
-
-    async def main():
-        async with CycleAgent(spec_of(hook.url, mode=CONTROLLED, events=["waiting"]), storage=store) as agent:
-            cycle = asyncio.create_task(agent.run_cycle())
-            await until(lambda: hook.requests)
-            await agent.send_feedback("reject")
-            await cycle
-            count = len(hook.requests)
-            hook.status = 200
-            await asyncio.sleep(0.3)
-            return len(hook.requests) - count
-
-    assert run(main()) <= 1  # one may have been under way
+    async with CycleAgent(spec_of(hook.url, mode=CONTROLLED, events=["waiting"]), storage=store) as agent:
+        cycle = asyncio.create_task(agent.run_cycle())
+        await until(lambda: hook.requests)
+        await agent.send_feedback("reject")
+        await cycle
+        count = len(hook.requests)
+        hook.status = 200
+        await asyncio.sleep(0.3)
+        later = len(hook.requests) - count
+    assert later <= 1  # one may have been under way
 
 
-def test_a_resumed_wait_sends_no_second_notice(hook, project):
-    async def main():
-        spec = spec_of(hook.url, mode=CONTROLLED, events=["waiting"])
-        async with CycleAgent(spec, storage="project") as agent:
-            cycle = asyncio.create_task(agent.run_cycle())
-            await until(lambda: hook.requests)
-            cycle.cancel()
-            await asyncio.wait([cycle])
-        async with CycleAgent(spec, storage="project") as agent:
-            cycle = asyncio.create_task(agent.run_cycle())
-            await asyncio.sleep(0.3)
-            await agent.send_feedback("approve")
-            return await cycle
-
-    assert run(main()).success
+async def test_a_resumed_wait_sends_no_second_notice(hook, project):
+    spec = spec_of(hook.url, mode=CONTROLLED, events=["waiting"])
+    async with CycleAgent(spec, storage="project") as agent:
+        cycle = asyncio.create_task(agent.run_cycle())
+        await until(lambda: hook.requests)
+        cycle.cancel()
+        await asyncio.wait([cycle])
+    async with CycleAgent(spec, storage="project") as agent:
+        cycle = asyncio.create_task(agent.run_cycle())
+        await asyncio.sleep(0.3)
+        await agent.send_feedback("approve")
+        result = await cycle
+    assert result.success
     assert len(hook.requests) == 1
 
 
-def test_secrets_and_personal_data_are_withheld(hook):
+async def test_secrets_and_personal_data_are_withheld(hook):
     secret = "sk-" + "proj-" + "a1B2c3D4" * 5
     alert = {**ALERT, "message": f"key {secret} of jane.doe@acme-pumps.com"}
-
-    async def main():
-        async with CycleAgent(spec_of(hook.url, actions=[alert])) as agent:
-            await agent.run_cycle()
-
-    run(main())
+    async with CycleAgent(spec_of(hook.url, actions=[alert])) as agent:
+        await agent.run_cycle()
     sent = hook.requests[0].body.decode()
     assert secret not in sent
     assert "jane.doe" not in sent
@@ -320,23 +300,19 @@ def test_undelivered_notices_go_to_the_current_address_of_the_file(hook):
     assert len(delivered(hook)) == 1
 
 
-def test_a_file_without_a_webhook_drops_undelivered_notices(hook, caplog):
+async def test_a_file_without_a_webhook_drops_undelivered_notices(hook, caplog):
     hook.status = 500
     store, spec = MemoryStore(), spec_of(hook.url)
-
-    async def main():
-        async with CycleAgent(spec, storage=store) as agent:
+    async with CycleAgent(spec, storage=store) as agent:
+        await agent.run_cycle()
+    for _ in range(2):
+        async with CycleAgent(spec.model_copy(update={"notify": None}), storage=store) as agent:
             await agent.run_cycle()
-        for _ in range(2):
-            async with CycleAgent(spec.model_copy(update={"notify": None}), storage=store) as agent:
-                await agent.run_cycle()
-        return await store.find("notice")
-
-    assert run(main()) == []
+    assert await store.find("notice") == []
     assert caplog.text.count("drops 1 notice that an earlier process could not deliver") == 1
 
 
-def test_variables_of_the_webhook_that_are_not_set_are_named_at_the_start(caplog):
+async def test_variables_of_the_webhook_that_are_not_set_are_named_at_the_start(caplog):
     sense = {"substages": [{"type": "agent-messages", "name": "mail"}]}
     notify = {"url": "{{env.NO_URL}}", "secret": "{{env.NO_KEY}}"}
     spec = {
@@ -345,12 +321,8 @@ def test_variables_of_the_webhook_that_are_not_set_are_named_at_the_start(caplog
         "notify": notify,
         "stages": {"sense": sense},
     }
-
-    async def main():
-        async with CycleAgent(AgentSpec.model_validate(spec), storage=MemoryStore()) as agent:
-            await agent.run_cycle()
-
-    run(main())
+    async with CycleAgent(AgentSpec.model_validate(spec), storage=MemoryStore()) as agent:
+        await agent.run_cycle()
     assert "The agent 'a' can't notify people: not set in the environment: 'NO_URL', 'NO_KEY'." in caplog.text
 
 
@@ -383,27 +355,23 @@ async def heard(agent):
     return [one["data"]["message"] for one in result.state["environmentalData"]["payload"]["heard"]]
 
 
-def test_a_message_that_an_agent_could_not_receive_reaches_each_agent_once_and_in_order():
+async def test_a_message_that_an_agent_could_not_receive_reaches_each_agent_once_and_in_order():
     broken = FailingStore()
-
-    async def main():
-        silent = spec_of("http://127.0.0.1:9").model_copy(update={"notify": None})
-        async with (
-            listener("first", MemoryStore()) as first,
-            listener("second", broken) as second,
-            listener("third", MemoryStore()) as third,
-            CycleAgent(silent) as agent,
-        ):
-            broken.fails = True
-            await agent.run_cycle()
-            before = [await heard(first), await heard(third)]
-            await first.run_cycle()
-            broken.fails = False
-            await agent.run_cycle()
-            await until(lambda: not agent._sessions.current.outbox._waiting())
-            return before, [await heard(one) for one in (first, second, third)]
-
-    before, after = run(main())
+    silent = spec_of("http://127.0.0.1:9").model_copy(update={"notify": None})
+    async with (
+        listener("first", MemoryStore()) as first,
+        listener("second", broken) as second,
+        listener("third", MemoryStore()) as third,
+        CycleAgent(silent) as agent,
+    ):
+        broken.fails = True
+        await agent.run_cycle()
+        before = [await heard(first), await heard(third)]
+        await first.run_cycle()
+        broken.fails = False
+        await agent.run_cycle()
+        await until(lambda: not agent._sessions.current.outbox._waiting())
+        after = [await heard(one) for one in (first, second, third)]
     assert before == [["cycle 1"], ["cycle 1"]]
     assert after == [["cycle 2"], ["cycle 1", "cycle 2"], ["cycle 2"]]
 
@@ -445,19 +413,15 @@ def test_older_and_damaged_records_do_not_stop_others(hook):
     assert left == ["a", "20261101T120000000000-00"]
 
 
-def test_a_queued_message_is_listed_with_the_notices(hook):
+async def test_a_queued_message_is_listed_with_the_notices(hook):
     broken, store = FailingStore(), MemoryStore()
     hook.status = 500
-
-    async def main():
-        async with listener("second", broken), CycleAgent(spec_of(hook.url), storage=store) as agent:
-            broken.fails = True
-            result = await agent.run_cycle()
-            await until(lambda: hook.requests)
-            assert result.state["derivedData"]["execution"]["actions"][0]["result"]["queued"]
-        return await AgentHandle(agent._location).undelivered()
-
-    shown = [undelivered_document(one) for one in run(main())]
+    async with listener("second", broken), CycleAgent(spec_of(hook.url), storage=store) as agent:
+        broken.fails = True
+        result = await agent.run_cycle()
+        await until(lambda: hook.requests)
+        assert result.state["derivedData"]["execution"]["actions"][0]["result"]["queued"]
+    shown = [undelivered_document(one) for one in (await AgentHandle(agent._location).undelivered())]
     assert [(one["event"], one["cycle"], one["title"]) for one in shown] == [
         ("alert", 1, "teller: cycle 1"),
         ("message", None, "alerts"),

@@ -91,29 +91,25 @@ def test_a_substage_that_killed_three_processes_fails_and_reflect_runs(point, na
     assert result.metrics.tokens is not None
 
 
-def test_processes_that_died_while_the_cycle_waited_for_a_person_count_for_nothing():
+async def test_processes_that_died_while_the_cycle_waited_for_a_person_count_for_nothing():
     asks = "- {type: authorize, name: ask, config: {mode: controlled}}"
     text = MONITOR.replace("  actuate:", f"      {asks}\n  actuate:")
+    store, waits, world = MemoryStore(), asyncio.Event(), World()
 
-    async def main():
-        store, waits, world = MemoryStore(), asyncio.Event(), World()
+    def listen(event):
+        if isinstance(event, CycleWaiting):
+            waits.set()
 
-        def listen(event):
-            if isinstance(event, CycleWaiting):
-                waits.set()
-
-        for _ in range(4):
-            waits.clear()
-            async with monitor(world, storage=store, text=text, on_event=listen) as agent:
-                cycle = asyncio.ensure_future(agent.run_cycle())
-                await waits.wait()
-                await asyncio.sleep(0.03)
-                store = copy_of(store, without=["lease"])
-                await agent.send_feedback("approve")
-                result = await cycle
-        return result, world.levels
-
-    result, levels = run(main())
+    for _ in range(4):
+        waits.clear()
+        async with monitor(world, storage=store, text=text, on_event=listen) as agent:
+            cycle = asyncio.ensure_future(agent.run_cycle())
+            await waits.wait()
+            await asyncio.sleep(0.03)
+            store = copy_of(store, without=["lease"])
+            await agent.send_feedback("approve")
+            result = await cycle
+    levels = world.levels
     assert (result.status, result.metrics.failures, levels) == ("finished", (), [1] * 4)
 
 

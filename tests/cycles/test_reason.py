@@ -99,23 +99,20 @@ def test_prompts_record_the_memory_items_they_showed():
 
 
 @pytest.mark.parametrize("value", [{"score": 1.5}, [1, "x"], "text", None, 4])
-def test_a_resumed_cycle_does_not_call_functions_again(value):
-    async def main():
-        calls, store, seen = [], MemoryStore(), []
+async def test_a_resumed_cycle_does_not_call_functions_again(value):
+    calls, store, seen = [], MemoryStore(), []
 
-        def scored():
-            calls.append(1)
-            return value
+    def scored():
+        calls.append(1)
+        return value
 
-        spec = spec_of(reason=[{"type": "analyze", "name": "look", "config": {"function": "scored"}}])
-        for _ in range(2):
-            cycle, _ = cycle_of(spec, functions={"scored": scored}, step=begun(store, "monitor-7"))
-            await analyze(spec.stages.reason.substages[0], cycle)
-            seen.append(cycle.state.derived_data)
-        assert seen[0] == seen[1]
-        assert len(calls) == 1
-
-    run(main())
+    spec = spec_of(reason=[{"type": "analyze", "name": "look", "config": {"function": "scored"}}])
+    for _ in range(2):
+        cycle, _ = cycle_of(spec, functions={"scored": scored}, step=begun(store, "monitor-7"))
+        await analyze(spec.stages.reason.substages[0], cycle)
+        seen.append(cycle.state.derived_data)
+    assert seen[0] == seen[1]
+    assert len(calls) == 1
 
 
 AT = "2026-11-22T12:00:00.000Z"

@@ -1,4 +1,3 @@
-import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -23,7 +22,7 @@ from redraft.stores.base import Record
 from redraft.stores.sqlite import MemoryStore
 from support.cycle_memory import at, ids, item, pattern, reflecting
 from support.cycles import NOON
-from support.monitor import MONITOR, monitor, run
+from support.monitor import MONITOR, monitor
 from support.properties import given, some
 
 
@@ -33,22 +32,19 @@ def alike(one, other):
     return kept[0] == kept[1] and one.cycle == other.cycle
 
 
-def test_the_memory_is_stored_after_each_cycle():
-    async def main():
-        store = MemoryStore()
-        async with monitor(storage=store) as agent:
-            for number in range(1, 8):
-                if number % 3 == 0:
-                    await agent.send_feedback("approve", f"{number} is fine")
-                await agent.run_cycle()
-                assert alike(await stored_memory(store), agent.memory)
-            before = agent.memory
-        async with monitor(storage=store) as again:
-            assert alike((await again.open()).memory, before)
-            await again.run_cycle()
-            assert alike(await stored_memory(store), again.memory)
-
-    run(main())
+async def test_the_memory_is_stored_after_each_cycle():
+    store = MemoryStore()
+    async with monitor(storage=store) as agent:
+        for number in range(1, 8):
+            if number % 3 == 0:
+                await agent.send_feedback("approve", f"{number} is fine")
+            await agent.run_cycle()
+            assert alike(await stored_memory(store), agent.memory)
+        before = agent.memory
+    async with monitor(storage=store) as again:
+        assert alike((await again.open()).memory, before)
+        await again.run_cycle()
+        assert alike(await stored_memory(store), again.memory)
 
 
 def test_ids_of_cycles_sort_in_the_order_in_which_they_are_made():
@@ -59,45 +55,36 @@ def test_ids_of_cycles_sort_in_the_order_in_which_they_are_made():
 
 
 @pytest.mark.parametrize("cycles", [1, 2, 5])
-def test_the_memory_survives_the_deletion_of_old_cycles(cycles):
-    async def main():
-        store = MemoryStore()
-        async with monitor(text=f"{MONITOR}memory: {{cycles: {cycles}}}\n", storage=store) as agent:
-            for _ in range(12):
-                await agent.run_cycle()
-                await (await agent.open())._delete_obsolete()
-                assert alike(await stored_memory(store), agent.memory)
-        assert len(await store.find("cycle")) == cycles
-
-    run(main())
-
-
-def test_numbering_continues_after_the_stored_memory():
-    async def main():
-        store = MemoryStore()
-        items = [{"id": "p1", "timestamp": "2026-11-22T10:00:00.000Z", "description": "from before"}]
-        await store.put(Record("memory", "memory", {"items": {"patterns": items}, "cycle": 41}))
-        async with monitor(storage=store) as agent:
+async def test_the_memory_survives_the_deletion_of_old_cycles(cycles):
+    store = MemoryStore()
+    async with monitor(text=f"{MONITOR}memory: {{cycles: {cycles}}}\n", storage=store) as agent:
+        for _ in range(12):
             await agent.run_cycle()
-            assert [pattern["id"] for pattern in agent.memory.of("patterns")] == ["p1"]
-        assert alike(await stored_memory(store), agent.memory)
+            await (await agent.open())._delete_obsolete()
+            assert alike(await stored_memory(store), agent.memory)
+    assert len(await store.find("cycle")) == cycles
 
-    run(main())
+
+async def test_numbering_continues_after_the_stored_memory():
+    store = MemoryStore()
+    items = [{"id": "p1", "timestamp": "2026-11-22T10:00:00.000Z", "description": "from before"}]
+    await store.put(Record("memory", "memory", {"items": {"patterns": items}, "cycle": 41}))
+    async with monitor(storage=store) as agent:
+        await agent.run_cycle()
+        assert [pattern["id"] for pattern in agent.memory.of("patterns")] == ["p1"]
+    assert alike(await stored_memory(store), agent.memory)
 
 
-def test_pruning_does_not_change_the_memory():
-    async def main():
-        store = MemoryStore()
-        async with monitor(storage=store) as agent:
-            for _ in range(9):
-                await agent.run_cycle()
-            handle = await Agents().get("monitor")
-            assert (await handle.prune(2))["cycles"] == 7
-            assert alike(await handle.memory(), agent.memory)
+async def test_pruning_does_not_change_the_memory():
+    store = MemoryStore()
+    async with monitor(storage=store) as agent:
+        for _ in range(9):
             await agent.run_cycle()
-            assert alike(await handle.memory(), agent.memory)
-
-    run(main())
+        handle = await Agents().get("monitor")
+        assert (await handle.prune(2))["cycles"] == 7
+        assert alike(await handle.memory(), agent.memory)
+        await agent.run_cycle()
+        assert alike(await handle.memory(), agent.memory)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +98,11 @@ def test_pruning_does_not_change_the_memory():
         {"items": {"patterns": ["a"]}, "cycle": 2},
     ],
 )
-def test_a_record_in_another_format_is_an_error(data):
-    async def main():
-        store = MemoryStore()
-        await store.put(Record("memory", "memory", data))
-        with pytest.raises(StoreError, match="'memory' 'memory' is not an agent's memory"):
-            await stored_memory(store)
-
-    asyncio.run(main())
+async def test_a_record_in_another_format_is_an_error(data):
+    store = MemoryStore()
+    await store.put(Record("memory", "memory", data))
+    with pytest.raises(StoreError, match="'memory' 'memory' is not an agent's memory"):
+        await stored_memory(store)
 
 
 def test_a_memory_survives_its_record():

@@ -171,31 +171,27 @@ def test_sources_are_read_concurrently():
     assert cycle.state.environmental_data["errors"] == []
 
 
-def test_a_resumed_cycle_reuses_its_readings():
+async def test_a_resumed_cycle_reuses_its_readings():
     hostile = {"$is": "subprocess:Popen", "value": {"args": "id"}, "lone": "\ud800", "nul": "\0"}
+    store, seen = MemoryStore(), []
 
-    async def main():
-        store, seen = MemoryStore(), []
+    def counts():
+        seen.append(1)
+        return {"seen": len(seen), "text": [hostile, "{{ env.KEY }}"]}
 
-        def counts():
-            seen.append(1)
-            return {"seen": len(seen), "text": [hostile, "{{ env.KEY }}"]}
-
-        spec = spec_of(sense=[function("counts"), {"type": "agent-messages", "name": "inbox"}])
-        for _ in range(2):
-            cycle, _ = cycle_of(
-                spec,
-                functions={"counts": counts},
-                bus=ScriptedBus([] if seen else [NEWS]),
-                step=begun(store, "monitor-7"),
-            )
-            await sense(spec.stages.sense, cycle)
-            payload = cycle.state.environmental_data["payload"]
-            assert payload["seen"] == 1
-            assert payload["text"] == [hostile, "{{ env.KEY }}"]
-            assert cycle.taken == [NEWS]
-
-    run(main())
+    spec = spec_of(sense=[function("counts"), {"type": "agent-messages", "name": "inbox"}])
+    for _ in range(2):
+        cycle, _ = cycle_of(
+            spec,
+            functions={"counts": counts},
+            bus=ScriptedBus([] if seen else [NEWS]),
+            step=begun(store, "monitor-7"),
+        )
+        await sense(spec.stages.sense, cycle)
+        payload = cycle.state.environmental_data["payload"]
+        assert payload["seen"] == 1
+        assert payload["text"] == [hostile, "{{ env.KEY }}"]
+        assert cycle.taken == [NEWS]
 
 
 @pytest.mark.parametrize(

@@ -39,18 +39,15 @@ def test_an_open_agent_closes_with_its_loop_and_continues_in_the_next(storage):
     assert run(another.run_cycle()).number == (4 if storage else 1)
 
 
-def test_an_open_agent_that_nothing_refers_to_is_closed():
-    async def main():
-        agent = monitor(storage="project")
-        await agent.run_cycle()
-        del agent
-        gc.collect()
-        async with asyncio.timeout(60):
-            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (there is no event to wait for)
-                await asyncio.sleep(0.01)
-        return (await monitor(storage="project").run_cycle()).number
-
-    assert asyncio.run(main()) == 2
+async def test_an_open_agent_that_nothing_refers_to_is_closed():
+    agent = monitor(storage="project")
+    await agent.run_cycle()
+    del agent
+    gc.collect()
+    async with asyncio.timeout(60):
+        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 (there is no event to wait for)
+            await asyncio.sleep(0.01)
+    assert (await monitor(storage="project").run_cycle()).number == 2
 
 
 @KEPT
@@ -66,30 +63,24 @@ def test_sync_cycles_are_bounded_too(storage):
 
 
 @KEPT
-def test_concurrent_first_uses_open_the_agent_once(storage):
-    async def main():
-        async with monitor(storage=storage) as other:
-            await other.aclose()
-            results = await asyncio.gather(
-                other.run_cycle(), other.send_feedback("approve"), other.run_cycle(), other.aclose()
-            )
-            return [results[0].number, results[2].number]
-
-    assert run(main()) == [1, 2]
+async def test_concurrent_first_uses_open_the_agent_once(storage):
+    async with monitor(storage=storage) as other:
+        await other.aclose()
+        results = await asyncio.gather(
+            other.run_cycle(), other.send_feedback("approve"), other.run_cycle(), other.aclose()
+        )
+        numbers = [results[0].number, results[2].number]
+    assert numbers == [1, 2]
 
 
 @KEPT
-def test_a_second_event_loop_is_refused(storage):
+async def test_a_second_event_loop_is_refused(storage):
     agent = monitor(storage=storage)
-
-    async def main():
-        await agent.run_cycle()
-        with pytest.raises(ConfigError, match="'monitor' is open in another event loop"):
-            agent.run_cycle_sync()
-        await agent.aclose()
-        return agent.run_cycle_sync().number
-
-    assert run(main()) == 2
+    await agent.run_cycle()
+    with pytest.raises(ConfigError, match="'monitor' is open in another event loop"):
+        agent.run_cycle_sync()
+    await agent.aclose()
+    assert agent.run_cycle_sync().number == 2
 
 
 def test_two_threads_never_run_the_same_agent_in_parallel():

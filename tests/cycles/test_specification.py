@@ -9,7 +9,7 @@ from redraft import ScriptedModel
 from redraft.cycles import CycleAgent
 from redraft.cycles.spec import AgentFile, parse_agent_file
 from support.agent_files import CAPTURE_METRICS, FULL_REFLECT, LEARN, UPDATE_STATE, whole
-from support.monitor import Clock, World, run
+from support.monitor import Clock, World
 
 BEFORE = """\
 sense:
@@ -54,7 +54,7 @@ def agent_of(reflect, answer, clock):
     )
 
 
-def test_learn_update_state_and_capture_metrics_as_printed():
+async def test_learn_update_state_and_capture_metrics_as_printed():
     clock, prompts = Clock(), []
 
     def answer(request):
@@ -65,16 +65,13 @@ def test_learn_update_state_and_capture_metrics_as_printed():
         learned = {"newPatterns": [{"description": "Lowering helps", "type": "success", "confidence": 0.6}]}
         return json.dumps([learned, {"reinforcedPatterns": ["Lowering helps"]}, {}][len(prompts) - 1])
 
-    async def main():
-        async with agent_of(joined(LEARN, UPDATE_STATE, CAPTURE_METRICS), answer, clock) as agent:
-            first = await agent.run_cycle()
-            await agent.send_feedback("reject", "too low")
-            second = await agent.run_cycle()
-            confidence = agent.memory.of("patterns")[0]["confidence"]
-            clock.passes(days=7, milliseconds=1)
-            return first, second, confidence, await agent.run_cycle()
-
-    first, second, confidence, third = run(main())
+    async with agent_of(joined(LEARN, UPDATE_STATE, CAPTURE_METRICS), answer, clock) as agent:
+        first = await agent.run_cycle()
+        await agent.send_feedback("reject", "too low")
+        second = await agent.run_cycle()
+        confidence = agent.memory.of("patterns")[0]["confidence"]
+        clock.passes(days=7, milliseconds=1)
+        third = await agent.run_cycle()
     assert [result.status for result in (first, second, third)] == ["finished"] * 3, first.error
     assert (first.metrics.anomalies, first.metrics.alerts) == (1, 1)
     assert min(first.metrics.tokens, first.metrics.duration_ms) > 0
@@ -96,7 +93,7 @@ def test_each_reflect_block_runs_as_printed_in_a_minimal_agent(printed):
     assert (result.status, result.metrics.failures) == ("finished", ()), result.error
 
 
-def test_the_full_reflect_example_as_printed():
+async def test_the_full_reflect_example_as_printed():
     seen = []
 
     def answer(request):
@@ -109,14 +106,11 @@ def test_the_full_reflect_example_as_printed():
             return json.dumps({"newPatterns": [{**pattern, "source": "operator-feedback"}]})
         return '{"newPatterns": [], "confidenceAdjustment": 0.2}'
 
-    async def main():
-        async with agent_of(FULL_REFLECT, answer, Clock()) as agent:
-            await agent.run_cycle()
-            await agent.send_feedback("reject", "a false alarm")
-            await agent.run_cycle()
-            return await agent.run_cycle()
-
-    result = run(main())
+    async with agent_of(FULL_REFLECT, answer, Clock()) as agent:
+        await agent.run_cycle()
+        await agent.send_feedback("reject", "a false alarm")
+        await agent.run_cycle()
+        result = await agent.run_cycle()
     assert "High at noon" in seen[2]
     [pattern] = result.state["memory"]["qualityPatterns"]
     assert (pattern["type"], pattern["source"]) == ("false-positive", "operator-feedback")

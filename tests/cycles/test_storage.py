@@ -113,19 +113,14 @@ NAMES = [
 ]
 
 
-def test_no_two_agents_share_a_space(register, postgres):
-    async def main():
-        storages = [
-            register(postgres.url, network=network) for network in ("default", "default:a", "東" * 200)
-        ]
-        stores = {(each.network, name): each.store_for(name) for each in storages for name in NAMES}
-        await asyncio.gather(*(store.put(memory(f"{key}")) for key, store in stores.items()))
-        for key, store in stores.items():
-            (found,) = await store.find("memory")
-            assert found.data["items"]["patterns"] == [{"id": f"{key}"}]
-        assert storages[0].store_for("a") is stores["default", "a"]
-
-    asyncio.run(main())
+async def test_no_two_agents_share_a_space(register, postgres):
+    storages = [register(postgres.url, network=network) for network in ("default", "default:a", "東" * 200)]
+    stores = {(each.network, name): each.store_for(name) for each in storages for name in NAMES}
+    await asyncio.gather(*(store.put(memory(f"{key}")) for key, store in stores.items()))
+    for key, store in stores.items():
+        (found,) = await store.find("memory")
+        assert found.data["items"]["patterns"] == [{"id": f"{key}"}]
+    assert storages[0].store_for("a") is stores["default", "a"]
 
 
 @pytest.mark.parametrize("rights", ["SUPERUSER", "NOSUPERUSER"])
@@ -171,28 +166,22 @@ def test_no_agent_reads_rows_of_another(register, postgres, postgres_server, cap
     postgres.ask(f"DROP ROLE {user}")
 
 
-def test_a_network_lists_its_own_agents(register, postgres):
-    async def main():
-        here, there = register(postgres.url), register(postgres.url, network="default:x")
-        assert await here.agents() == []
-        await asyncio.gather(*(here.store_for(name).put(card(name)) for name in ("b", "a", "東" * 100)))
-        await there.store_for("c").put(card("c"))
-        assert await here.agents() == ["a", "b", "東" * 100]
-        assert await there.agents() == ["c"]
-
-    asyncio.run(main())
+async def test_a_network_lists_its_own_agents(register, postgres):
+    here, there = register(postgres.url), register(postgres.url, network="default:x")
+    assert await here.agents() == []
+    await asyncio.gather(*(here.store_for(name).put(card(name)) for name in ("b", "a", "東" * 100)))
+    await there.store_for("c").put(card("c"))
+    assert await here.agents() == ["a", "b", "東" * 100]
+    assert await there.agents() == ["c"]
 
 
-def test_an_unreachable_database_is_named(register, tmp_path):
-    async def main():
-        storage = register(f"postgresql://me:hush@/mine?host={tmp_path}")
-        with pytest.raises(StoreError, match=r"'mine' on .* can't be reached"):
-            await storage.agents()
-        with pytest.raises(StoreError, match="can't be reached"):
-            async with storage.connection("a"):
-                pass
-
-    asyncio.run(main())
+async def test_an_unreachable_database_is_named(register, tmp_path):
+    storage = register(f"postgresql://me:hush@/mine?host={tmp_path}")
+    with pytest.raises(StoreError, match=r"'mine' on .* can't be reached"):
+        await storage.agents()
+    with pytest.raises(StoreError, match="can't be reached"):
+        async with storage.connection("a"):
+            pass
 
 
 # Processes

@@ -30,33 +30,26 @@ def said(found):
 
 
 @pytest.mark.parametrize("storage", ["process", "memory", "sqlite"])
-def test_a_cycle_keeps_the_prompts_and_replies_of_its_model_calls(tmp_path, storage):
+async def test_a_cycle_keeps_the_prompts_and_replies_of_its_model_calls(tmp_path, storage):
     stores = {"process": None, "memory": MemoryStore(), "sqlite": SqliteStore(tmp_path / "a.db")}
-
-    async def main():
-        async with monitor(storage=stores[storage]) as agent:
-            await agent.run_cycle()
-            await agent.send_feedback("approve", "well done")
-            await agent.run_cycle()
-            return [await traced("monitor", number) for number in (1, 2, 3)]
-
-    first, second, none = run(main())
+    async with monitor(storage=stores[storage]) as agent:
+        await agent.run_cycle()
+        await agent.send_feedback("approve", "well done")
+        await agent.run_cycle()
+        first, second, none = [await traced("monitor", number) for number in (1, 2, 3)]
     assert said(first) == [("reflect/learner", "Learn of []", NOTHING_LEARNED)]
     assert "well done" in said(second)[0][1]
     assert (none.number, none.calls) == (3, ())
     assert first.calls[0].exchange.usage.requests == 1
 
 
-def test_a_call_that_failed_is_in_the_trace_with_its_error():
+async def test_a_call_that_failed_is_in_the_trace_with_its_error():
     def fails(request):
         raise ModelError("it is down")
 
-    async def main():
-        async with monitor(replies=fails, storage=MemoryStore()) as agent:
-            result = await agent.run_cycle()
-            return result, await traced("monitor", 1)
-
-    result, found = run(main())
+    async with monitor(replies=fails, storage=MemoryStore()) as agent:
+        result = await agent.run_cycle()
+        found = await traced("monitor", 1)
     assert result.status == "failed"
     assert all("it is down" in reply for _, _, reply in said(found))
     assert found.calls
@@ -65,21 +58,17 @@ def test_a_call_that_failed_is_in_the_trace_with_its_error():
 SCHEMA = "{type: object, properties: {newPatterns: {type: array}}}"
 
 
-def test_a_second_attempt_is_in_the_trace():
+async def test_a_second_attempt_is_in_the_trace():
     replies = iter(["no JSON", NOTHING_LEARNED])
     text = MONITOR.replace('json }}"}', f'json }}}}", outputSchema: {SCHEMA}}}', 1)
-
-    async def main():
-        async with monitor(text=text, replies=lambda request: next(replies), storage=MemoryStore()) as agent:
-            await agent.run_cycle()
-            return await traced("monitor", 1)
-
-    found = run(main())
+    async with monitor(text=text, replies=lambda request: next(replies), storage=MemoryStore()) as agent:
+        await agent.run_cycle()
+        found = await traced("monitor", 1)
     assert [reply for _, _, reply in said(found)] == ["no JSON", NOTHING_LEARNED]
     assert "can't be used" in said(found)[1][1]
 
 
-def test_a_resumed_cycle_has_the_calls_of_the_process_that_was_killed():
+async def test_a_resumed_cycle_has_the_calls_of_the_process_that_was_killed():
     store = MemoryStore()
 
     class Killed(BaseException):
@@ -89,33 +78,24 @@ def test_a_resumed_cycle_has_the_calls_of_the_process_that_was_killed():
         if getattr(event, "substage", "") == "learner":
             raise Killed
 
-    async def main():
-        agent = monitor(storage=store, on_event=dies)
-        with pytest.raises(Killed):
-            await agent.run_cycle()
-        await agent.aclose()
-        async with monitor(storage=store, replies=["never asked"]) as agent:
-            result = await agent.run_cycle()
-            return result, await traced("monitor", 1)
-
-    result, found = run(main())
+    agent = monitor(storage=store, on_event=dies)
+    with pytest.raises(Killed):
+        await agent.run_cycle()
+    await agent.aclose()
+    async with monitor(storage=store, replies=["never asked"]) as agent:
+        result = await agent.run_cycle()
+        found = await traced("monitor", 1)
     assert result.number == 1
     assert said(found) == [("reflect/learner", "Learn of []", NOTHING_LEARNED)]
 
 
-def test_secrets_are_withheld_before_anything_is_stored():
+async def test_secrets_are_withheld_before_anything_is_stored():
     secret = "sk-" + os.urandom(24).hex()  # made here, so that no scanner finds one
     store = MemoryStore()
-
-    async def main():
-        async with monitor(
-            replies=lambda request: json.dumps({"insights": [secret]}), storage=store
-        ) as agent:
-            await agent.run_cycle()
-            await agent.send_feedback("reject", "fine")
-            return await store.find("trace")
-
-    [record] = run(main())
+    async with monitor(replies=lambda request: json.dumps({"insights": [secret]}), storage=store) as agent:
+        await agent.run_cycle()
+        await agent.send_feedback("reject", "fine")
+        [record] = await store.find("trace")
     assert secret not in json.dumps(dict(record.data))
     assert "Learn of" in json.dumps(dict(record.data))
 
@@ -146,18 +126,16 @@ def test_a_trace_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("storage", [None, MemoryStore()], ids=["process", "store"])
-def test_what_a_function_asks_a_model_is_in_the_trace(storage):
+async def test_what_a_function_asks_a_model_is_in_the_trace(storage):
     class Asking(World):
         async def look(self):
             reply = await answer(ScriptedModel(["inside"]), ChatRequest((Message("user", "outside?"),)))
             return {"rate": len(reply.text)}
 
-    async def main():
-        async with monitor(Asking(), storage=storage) as agent:
-            await agent.run_cycle()
-            return await traced("monitor", 1)
-
-    assert said(run(main()))[0] == ("sense", "outside?", "inside")
+    async with monitor(Asking(), storage=storage) as agent:
+        await agent.run_cycle()
+        trace = await traced("monitor", 1)
+    assert said(trace)[0] == ("sense", "outside?", "inside")
 
 
 def test_the_command_and_the_page_show_them(project):  # noqa: F811 (the fixture)

@@ -30,47 +30,35 @@ async def fires(triggers, seconds=0.05):
         return None
 
 
-def test_intervals_that_pass_during_a_cycle_count_as_one():
+async def test_intervals_that_pass_during_a_cycle_count_as_one():
     now = [100.0]
     triggers = Triggers(
         "a", [IntervalTrigger(type="interval", interval_ms=1_000)], none, clock=lambda: now[0]
     )
-
-    async def main():
-        fired = [await fires(triggers)]
-        for busy in (0.5, 0.5, 3.7, 0.2, 0.1):
-            now[0] += busy
-            fired.append(await fires(triggers))
-        return fired
-
-    assert run(main()) == ["interval", None, "interval", "interval", None, "interval"]
+    fired = [await fires(triggers)]
+    for busy in (0.5, 0.5, 3.7, 0.2, 0.1):
+        now[0] += busy
+        fired.append(await fires(triggers))
+    assert fired == ["interval", None, "interval", "interval", None, "interval"]
 
 
-def test_an_interval_that_ends_while_the_machine_sleeps_fires_when_it_wakes(monkeypatch):
+async def test_an_interval_that_ends_while_the_machine_sleeps_fires_when_it_wakes(monkeypatch):
     monkeypatch.setattr("redraft.cycles.triggers.MAX_WAIT", 0.01)
     now = [100.0]
     hourly = [IntervalTrigger(type="interval", interval_ms=3_600_000)]
     triggers = Triggers("a", hourly, none, clock=lambda: now[0])
-
-    async def main():
-        fired = [await fires(triggers)]
-        next_one = asyncio.ensure_future(fires(triggers, 10))
-        await asyncio.sleep(0.02)
-        now[0] += 3_600  # the timers of the event loop did not run meanwhile
-        return [*fired, await next_one]
-
-    assert run(main()) == ["interval", "interval"]
+    fired = [await fires(triggers)]
+    next_one = asyncio.ensure_future(fires(triggers, 10))
+    await asyncio.sleep(0.02)
+    now[0] += 3_600  # the timers of the event loop did not run meanwhile
+    assert [*fired, await next_one] == ["interval", "interval"]
 
 
-def test_triggers_that_fire_together_count_as_one():
+async def test_triggers_that_fire_together_count_as_one():
     now = [100.0]
     intervals = [IntervalTrigger(type="interval", interval_ms=ms) for ms in (1_000, 2_000)]
     triggers = Triggers("a", intervals, none, clock=lambda: now[0])
-
-    async def main():
-        return [await fires(triggers), await fires(triggers)]
-
-    assert run(main()) == ["interval", None]
+    assert [await fires(triggers), await fires(triggers)] == ["interval", None]
 
 
 CRON = [
@@ -221,20 +209,16 @@ def test_unknown_time_zones_are_refused(zone):
         next_time("0 9 * * *", zone, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_a_cron_trigger_fires_at_its_times_however_the_clock_is_set():
+async def test_a_cron_trigger_fires_at_its_times_however_the_clock_is_set():
     clock = Clock()  # noon
     triggers = Triggers(
         "a", [CronTrigger(type="cron", expression="0 * * * *")], none, now=clock, since=clock.now
     )
-
-    async def main():
-        fired = [await fires(triggers)]
-        for time in ({"minutes": 59}, {"minutes": 1}, {"minutes": 1}, {"hours": 5}, {}):
-            clock.passes(**time)
-            fired.append(await fires(triggers))
-        return fired
-
-    assert run(main()) == [None, None, "cron", None, "cron", None]
+    fired = [await fires(triggers)]
+    for time in ({"minutes": 59}, {"minutes": 1}, {"minutes": 1}, {"hours": 5}, {}):
+        clock.passes(**time)
+        fired.append(await fires(triggers))
+    assert fired == [None, None, "cron", None, "cron", None]
 
 
 @pytest.mark.parametrize(
@@ -248,20 +232,16 @@ def test_a_time_that_passed_without_a_process_fires_at_the_start(hours, expected
     assert run(fires(triggers)) == expected
 
 
-def test_a_new_process_knows_when_the_last_cycle_began(tmp_path):
+async def test_a_new_process_knows_when_the_last_cycle_began(tmp_path):
     from redraft.stores.sqlite import MemoryStore
 
     clock, store, events = Clock(), MemoryStore(), []
     text = MONITOR.replace("stages:", 'triggers: [{type: cron, expression: "0 13 * * *"}]\nstages:', 1)
-
-    async def main():
-        async with monitor(text=text, storage=store, clock=clock) as agent:
-            await agent.run_cycle()
-        clock.passes(hours=3)
-        async with monitor(text=text, storage=store, clock=clock, on_event=events.append) as agent:
-            await agent.run_forever(1)
-
-    run(main())
+    async with monitor(text=text, storage=store, clock=clock) as agent:
+        await agent.run_cycle()
+    clock.passes(hours=3)
+    async with monitor(text=text, storage=store, clock=clock, on_event=events.append) as agent:
+        await agent.run_forever(1)
     assert [event.trigger for event in events if hasattr(event, "trigger")] == ["cron"]
 
 
@@ -317,7 +297,7 @@ def test_message_triggers_of_any_topic():
     assert asked == [None]
 
 
-def test_an_untaken_message_does_not_start_cycle_after_cycle():
+async def test_an_untaken_message_does_not_start_cycle_after_cycle():
     now, newest = [100.0], ["m1"]
 
     async def there(topic):
@@ -330,12 +310,8 @@ def test_an_untaken_message_does_not_start_cycle_after_cycle():
             return None
 
     triggers = Triggers("a", [MessageTrigger(type="message")], there, clock=lambda: now[0])
-
-    async def main():
-        begun = [await begins(), await begins()]
-        newest[0] = "m2"  # a new one, or an older one that was not taken
-        begun += [await begins(), await begins()]
-        now[0] += RETRIGGER_AFTER
-        return [*begun, await begins(), await begins()]
-
-    assert run(main()) == ["message", None, "message", None, "message", None]
+    begun = [await begins(), await begins()]
+    newest[0] = "m2"  # a new one, or an older one that was not taken
+    begun += [await begins(), await begins()]
+    now[0] += RETRIGGER_AFTER
+    assert [*begun, await begins(), await begins()] == ["message", None, "message", None, "message", None]

@@ -89,18 +89,14 @@ async def spend(gates, prompts, store):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_day_costs_its_budget_and_the_error_of_its_input_estimates_at_most(seed, server):
+async def test_a_day_costs_its_budget_and_the_error_of_its_input_estimates_at_most(seed, server):
     dice, store = random.Random(seed), MemoryStore()  # noqa: S311 (chance, not secrecy)
     server.wanted = lambda: dice.choice([5, 60, 300, 2_000])
     usd = OUTPUT_USD * 10 ** dice.uniform(2.5, 4)
     prompts = ["word " * dice.choice([1, 10, 400]) for _ in range(dice.choice([5, 15]))]
-
-    async def main():
-        gates = [gate_of(usd, store, f"w{number}") for number in range(dice.choice([1, 3, 5]))]
-        await spend(gates, prompts, store)
-        return await spending_state(store, NOON)
-
-    state = asyncio.run(main())
+    gates = [gate_of(usd, store, f"w{number}") for number in range(dice.choice([1, 3, 5]))]
+    await spend(gates, prompts, store)
+    state = await spending_state(store, NOON)
     assert server.usd <= usd + (sum(server.error) + len(server.error)) * INPUT_USD
     assert (state.spent, state.under_way) == (pytest.approx(server.usd), 0)
     assert len(server.usage) == len(prompts) or state.is_reached
@@ -222,23 +218,18 @@ def unpriced_judge(store):
     ],
     ids=["writer", "judge", "workflow"],
 )
-def test_a_model_without_a_known_price_is_refused_before_the_first_call(programs, task, server):
-    async def main():
-        store = MemoryStore()
-        fleet = Fleet(**programs(store), store=store, queue=StoreQueue(store), budget_usd_per_day=1)
-        [name] = fleet.programs
-        with pytest.raises(
-            RedraftError, match=r"'openai-chat:my-own' is not known.*\[prices\] in redraft.toml"
-        ):
-            await fleet.submit(name, task)
-        free = Fleet(**programs(store), store=store, queue=StoreQueue(store))
-        handle = await free.submit(name, task)
-        await FleetWorker(fleet).run(until_idle=True)
-        job = await handle.job()
-        assert job.state == "failed"
-        assert "'openai-chat:my-own' is not known" in job.error
-
-    asyncio.run(main())
+async def test_a_model_without_a_known_price_is_refused_before_the_first_call(programs, task, server):
+    store = MemoryStore()
+    fleet = Fleet(**programs(store), store=store, queue=StoreQueue(store), budget_usd_per_day=1)
+    [name] = fleet.programs
+    with pytest.raises(RedraftError, match=r"'openai-chat:my-own' is not known.*\[prices\] in redraft.toml"):
+        await fleet.submit(name, task)
+    free = Fleet(**programs(store), store=store, queue=StoreQueue(store))
+    handle = await free.submit(name, task)
+    await FleetWorker(fleet).run(until_idle=True)
+    job = await handle.job()
+    assert job.state == "failed"
+    assert "'openai-chat:my-own' is not known" in job.error
     assert server.limits == []
 
 

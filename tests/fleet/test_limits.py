@@ -104,24 +104,20 @@ def test_a_limit_that_means_nothing_is_refused(options, message):
         Limit(**{"models": "openai:*", **options})
 
 
-def test_a_clock_that_is_set_back_holds_nothing_back():
+async def test_a_clock_that_is_set_back_holds_nothing_back():
     limit = Limit("*", requests_per_minute=60)
     state, times = spread(limit, [1], state=LimitState(4602.0, written_at=4600.0))  # a clock an hour ahead
     assert (state.requests_at, times) == (1002.0, [])
     assert spread(limit, [1], now=1002.0, state=state)[1] == [1002.0]
-
-    async def main():
-        ahead, provider = [3600.0], Provider()
-        gate = FleetGate(
-            [Limit("*", requests_per_minute=600)], None, MemoryStore(), "a", lambda: time.time() + ahead[0]
-        )
-        calls = [asyncio.create_task(provider.call(gate)) for _ in range(2)]
-        await calls[0]
-        ahead[0] = 0.0
-        async with asyncio.timeout(20):
-            await calls[1]
-
-    asyncio.run(main())
+    ahead, provider = [3600.0], Provider()
+    gate = FleetGate(
+        [Limit("*", requests_per_minute=600)], None, MemoryStore(), "a", lambda: time.time() + ahead[0]
+    )
+    calls = [asyncio.create_task(provider.call(gate)) for _ in range(2)]
+    await calls[0]
+    ahead[0] = 0.0
+    async with asyncio.timeout(20):
+        await calls[1]
 
 
 class Provider:
@@ -151,20 +147,17 @@ def gates(store, *limits, workers=3):
     return [FleetGate(limits, None, store, f"worker-{number}") for number in range(workers)]
 
 
-def test_workers_together_keep_the_requests_of_a_minute():
-    async def main():
-        store, provider = MemoryStore(), Provider()
-        workers, began = gates(store, Limit("openai:*", requests_per_minute=1800)), time.time()
-        await asyncio.gather(*(provider.call(gate) for gate in workers for _ in range(10)))
-        times = sorted(provider.times)
-        assert len(times) == 30
-        state = (await limit_states(store))["openai:*"]
-        assert state.requests_at >= began + 1  # 30 calls at 30 a second
-        for first in range(30):
-            for last in range(first, 30):
-                assert last - first + 1 <= 30 * (times[last] - times[first] + 1)
-
-    asyncio.run(main())
+async def test_workers_together_keep_the_requests_of_a_minute():
+    store, provider = MemoryStore(), Provider()
+    workers, began = gates(store, Limit("openai:*", requests_per_minute=1800)), time.time()
+    await asyncio.gather(*(provider.call(gate) for gate in workers for _ in range(10)))
+    times = sorted(provider.times)
+    assert len(times) == 30
+    state = (await limit_states(store))["openai:*"]
+    assert state.requests_at >= began + 1  # 30 calls at 30 a second
+    for first in range(30):
+        for last in range(first, 30):
+            assert last - first + 1 <= 30 * (times[last] - times[first] + 1)
 
 
 @pytest.mark.parametrize(
@@ -177,25 +170,24 @@ def test_workers_together_keep_the_requests_of_a_minute():
         (None, ModelError("refused", status=400), 600, 600),
     ],
 )
-def test_tokens_are_expected_and_then_corrected(limit, end, expected, used):
+async def test_tokens_are_expected_and_then_corrected(limit, end, expected, used):
     async def send(_limit):
         if isinstance(end, ModelError):
             raise end
         return end
 
-    async def main():
-        store = MemoryStore()
-        gate = FleetGate([Limit("*", tokens_per_minute=60_000)], None, store, "worker", lambda: 1000.0)
-        with suppress(ModelError):
-            await gate(OutgoingCall(SimpleNamespace(name="m"), 100, limit), send, lambda reply: reply)
-        before = (await limit_states(store))["*"].tokens_at
-        await gate.limits[0].settle()
-        return before, (await limit_states(store))["*"].tokens_at
+    store = MemoryStore()
+    gate = FleetGate([Limit("*", tokens_per_minute=60_000)], None, store, "worker", lambda: 1000.0)
+    with suppress(ModelError):
+        await gate(OutgoingCall(SimpleNamespace(name="m"), 100, limit), send, lambda reply: reply)
+    before = (await limit_states(store))["*"].tokens_at
+    await gate.limits[0].settle()
+    assert (before, (await limit_states(store))["*"].tokens_at) == pytest.approx(
+        (1000 + expected / 1000, 1000 + used / 1000)
+    )
 
-    assert asyncio.run(main()) == pytest.approx((1000 + expected / 1000, 1000 + used / 1000))
 
-
-def test_a_correction_survives_an_outage_of_the_store(monkeypatch):
+async def test_a_correction_survives_an_outage_of_the_store(monkeypatch):
     monkeypatch.setattr("redraft.fleet.gate.RETRY", 0.05)
 
     class Away(MemoryStore):
@@ -212,69 +204,54 @@ def test_a_correction_survives_an_outage_of_the_store(monkeypatch):
         now += 0.01
         return now
 
-    async def main():
-        nonlocal now
-        store = Away()
-        gate = FleetGate([Limit("*", tokens_per_minute=60_000)], None, store, "worker", clock)
-        call = OutgoingCall(SimpleNamespace(name="m"), 100, 10)
-
-        async def send(_limit):
-            return TokenUsage(200, 10, requests=1)
-
-        await gate(call, send, lambda reply: reply)
-        now, store.is_away = 1060, True
-        await gate(call, send, lambda reply: reply)
-        return (await limit_states(store))["*"].tokens_at
-
     now = 1000.0
-    assert 0.21 < asyncio.run(main()) - 1060 < 0.4  # 0.11 and some looks at the clock without the correction
+    store = Away()
+    gate = FleetGate([Limit("*", tokens_per_minute=60_000)], None, store, "worker", clock)
+    call = OutgoingCall(SimpleNamespace(name="m"), 100, 10)
+
+    async def send(_limit):
+        return TokenUsage(200, 10, requests=1)
+
+    await gate(call, send, lambda reply: reply)
+    now, store.is_away = 1060, True
+    await gate(call, send, lambda reply: reply)
+    assert 0.21 < (await limit_states(store))["*"].tokens_at - 1060 < 0.4
 
 
-def test_workers_together_keep_the_concurrency():
-    async def main():
-        store, provider = MemoryStore(), Provider()
-        workers = gates(store, Limit("openai:*", concurrency=2))
-        await asyncio.wait_for(
-            asyncio.gather(*(provider.call(gate) for gate in workers for _ in range(4))), 20
-        )
-        assert (len(provider.times), provider.most) == (12, 2)
-        await asyncio.gather(*(provider.call(workers[0], "local:small") for _ in range(5)))
-        assert provider.most == 5  # no limit matches that model
-
-    asyncio.run(main())
+async def test_workers_together_keep_the_concurrency():
+    store, provider = MemoryStore(), Provider()
+    workers = gates(store, Limit("openai:*", concurrency=2))
+    await asyncio.wait_for(asyncio.gather(*(provider.call(gate) for gate in workers for _ in range(4))), 20)
+    assert (len(provider.times), provider.most) == (12, 2)
+    await asyncio.gather(*(provider.call(workers[0], "local:small") for _ in range(5)))
+    assert provider.most == 5  # no limit matches that model
 
 
-def test_a_rate_limit_of_the_provider_holds_for_every_worker():
-    async def main():
-        store = MemoryStore()
-        provider = Provider(ModelError("Slow down.", status=429, retryable=True, retry_after=0.5))
-        one, two = gates(store, Limit("openai:*", concurrency=50), workers=2)
-        with pytest.raises(ModelError):
-            await provider.call(one)
-        assert (await limit_states(store))["openai:*"].blocked["openai"] > 0
-        await asyncio.gather(provider.call(one), provider.call(two))
-        first, *others = provider.times
-        assert min(others) - first >= 0.5
-
-    asyncio.run(main())
+async def test_a_rate_limit_of_the_provider_holds_for_every_worker():
+    store = MemoryStore()
+    provider = Provider(ModelError("Slow down.", status=429, retryable=True, retry_after=0.5))
+    one, two = gates(store, Limit("openai:*", concurrency=50), workers=2)
+    with pytest.raises(ModelError):
+        await provider.call(one)
+    assert (await limit_states(store))["openai:*"].blocked["openai"] > 0
+    await asyncio.gather(provider.call(one), provider.call(two))
+    first, *others = provider.times
+    assert min(others) - first >= 0.5
 
 
-def test_a_retry_after_holds_for_the_models_of_its_provider_alone():
-    async def main():
-        refused = ModelError("Slow down.", status=429, retryable=True, retry_after=600.0)
-        store, provider = MemoryStore(), Provider(refused)
-        one, two = gates(store, Limit("*", concurrency=2), workers=2)
-        with pytest.raises(ModelError):
-            await provider.call(one, "a:large")
-        waiting = [asyncio.create_task(provider.call(one, "a:small")) for _ in range(3)]
-        await asyncio.wait_for(asyncio.gather(provider.call(one, "b"), provider.call(two, "b:large")), 60)
-        assert (len(provider.times), [call.done() for call in waiting]) == (3, [False] * 3)
-        blocked = limit_document((await limit_states(store))["*"])
-        assert 500 < blocked["blocked_seconds"] < 600
-        for call in waiting:
-            call.cancel()
-
-    asyncio.run(main())
+async def test_a_retry_after_holds_for_the_models_of_its_provider_alone():
+    refused = ModelError("Slow down.", status=429, retryable=True, retry_after=600.0)
+    store, provider = MemoryStore(), Provider(refused)
+    one, two = gates(store, Limit("*", concurrency=2), workers=2)
+    with pytest.raises(ModelError):
+        await provider.call(one, "a:large")
+    waiting = [asyncio.create_task(provider.call(one, "a:small")) for _ in range(3)]
+    await asyncio.wait_for(asyncio.gather(provider.call(one, "b"), provider.call(two, "b:large")), 60)
+    assert (len(provider.times), [call.done() for call in waiting]) == (3, [False] * 3)
+    blocked = limit_document((await limit_states(store))["*"])
+    assert 500 < blocked["blocked_seconds"] < 600
+    for call in waiting:
+        call.cancel()
 
 
 async def blocked_by_another_limit(gate, store):
@@ -320,60 +297,53 @@ async def cancelled_in(bound, gate):
         cancelled_without_money,
     ],
 )
-def test_a_call_that_is_not_sent_costs_a_limit_nothing(held_back):
-    async def main():
-        limits, store = [Limit("*", tokens_per_minute=60_000), Limit("a:*", concurrency=4)], MemoryStore()
-        gate = FleetGate(limits, DailyBudget(1.0), store, "worker", lambda: 1000.0)
-        await asyncio.wait_for(held_back(gate, store), 60)
-        assert (await limit_states(store))["*"].blocked == {}
-        used = TokenUsage(100, 10, requests=1)
+async def test_a_call_that_is_not_sent_costs_a_limit_nothing(held_back):
+    limits, store = [Limit("*", tokens_per_minute=60_000), Limit("a:*", concurrency=4)], MemoryStore()
+    gate = FleetGate(limits, DailyBudget(1.0), store, "worker", lambda: 1000.0)
+    await asyncio.wait_for(held_back(gate, store), 60)
+    assert (await limit_states(store))["*"].blocked == {}
+    used = TokenUsage(100, 10, requests=1)
 
-        async def send(_limit):
-            return used
+    async def send(_limit):
+        return used
 
-        call = OutgoingCall(SimpleNamespace(name="b"), 100, 10)
-        await asyncio.wait_for(gate(call, send, lambda reply: reply), 60)
-        state = (await limit_states(store))["*"]
-        assert state.tokens_at == pytest.approx(1000.11)
-
-    asyncio.run(main())
+    call = OutgoingCall(SimpleNamespace(name="b"), 100, 10)
+    await asyncio.wait_for(gate(call, send, lambda reply: reply), 60)
+    state = (await limit_states(store))["*"]
+    assert state.tokens_at == pytest.approx(1000.11)
 
 
-def test_a_change_that_admits_no_calls_leaves_the_share_of_admitted_calls():
+async def test_a_change_that_admits_no_calls_leaves_the_share_of_admitted_calls():
     """Calls are admitted up to a second ahead; another worker must not get their slots in between."""
+    store, ended, begun = MemoryStore(), asyncio.Event(), asyncio.Queue()
+    one, two = gates(store, Limit("m", requests_per_minute=600, concurrency=4), workers=2)
 
-    async def main():
-        store, ended, begun = MemoryStore(), asyncio.Event(), asyncio.Queue()
-        one, two = gates(store, Limit("m", requests_per_minute=600, concurrency=4), workers=2)
+    async def send(_limit):
+        begun.put_nowait(1)
+        await ended.wait()
+        return TokenUsage()
 
-        async def send(_limit):
-            begun.put_nowait(1)
-            await ended.wait()
-            return TokenUsage()
+    def call(gate):
+        model = SimpleNamespace(name="m")
+        return asyncio.create_task(gate(OutgoingCall(model, 1, 1), send, lambda reply: reply))
 
-        def call(gate):
-            model = SimpleNamespace(name="m")
-            return asyncio.create_task(gate(OutgoingCall(model, 1, 1), send, lambda reply: reply))
+    async def slots():
+        return [share[0] for share in (await limit_states(store))["m"].shares.values()]
 
-        async def slots():
-            return [share[0] for share in (await limit_states(store))["m"].shares.values()]
-
-        calls = [call(one) for _ in range(3)]
+    calls = [call(one) for _ in range(3)]
+    await begun.get()
+    calls += [call(two) for _ in range(4)]
+    while len(await slots()) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await one.limits[0].block("m", 0.0)
+    for _ in range(3):
         await begun.get()
-        calls += [call(two) for _ in range(4)]
-        while len(await slots()) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await one.limits[0].block("m", 0.0)
-        for _ in range(3):
-            await begun.get()
-        assert await slots() == [3, 1]
-        ended.set()
-        await asyncio.gather(*calls)
-        await one.close()
-        await two.close()
-        assert await slots() == []  # free at once when a worker ends
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+    assert await slots() == [3, 1]
+    ended.set()
+    await asyncio.gather(*calls)
+    await one.close()
+    await two.close()
+    assert await slots() == []  # free at once when a worker ends
 
 
 def test_a_limit_of_an_earlier_version_is_read():
@@ -387,71 +357,64 @@ def test_a_limit_of_an_earlier_version_is_read():
     assert from_record(LimitState, data) == LimitState(1.0, 2.5, 0.0, {"a": (2, 3, 9.5)})
 
 
-def test_a_limit_that_cannot_be_renewed_does_not_keep_the_budget_from_it():
+async def test_a_limit_that_cannot_be_renewed_does_not_keep_the_budget_from_it():
     class Away(MemoryStore):
         async def get(self, kind, key, /):
             if kind == LIMIT and is_away.is_set():
                 raise StoreError("The store is away.")
             return await super().get(kind, key)
 
-    async def main():
-        store = Away()
-        gate = FleetGate([Limit("*", concurrency=4)], DailyBudget(1.0), store, "w", lambda: now[0])
-
-        async def send(_limit):
-            is_away.set()
-            now[0] += HELD_FOR * 0.9
-            await gate.renew()
-            now[0] += HELD_FOR * 0.9
-            state = await spending_state(store, now[0])
-            return TokenUsage(requests=1, cost_usd=state.spent)
-
-        return await gate(OutgoingCall(SimpleNamespace(name="m"), 1, 1), send, lambda reply: reply)
-
     now, is_away = [1000.0], asyncio.Event()
-    assert asyncio.run(main()).cost_usd == 0.0
+    store = Away()
+    gate = FleetGate([Limit("*", concurrency=4)], DailyBudget(1.0), store, "w", lambda: now[0])
+
+    async def send(_limit):
+        is_away.set()
+        now[0] += HELD_FOR * 0.9
+        await gate.renew()
+        now[0] += HELD_FOR * 0.9
+        state = await spending_state(store, now[0])
+        return TokenUsage(requests=1, cost_usd=state.spent)
+
+    assert (
+        await gate(OutgoingCall(SimpleNamespace(name="m"), 1, 1), send, lambda reply: reply)
+    ).cost_usd == 0.0
 
 
-def test_a_retry_after_is_noted_while_a_call_is_being_admitted():
+async def test_a_retry_after_is_noted_while_a_call_is_being_admitted():
     class Slow(MemoryStore):
         async def replace(self, record, /):
             replacing.set()
             await going_on.wait()
             return await super().replace(record)
 
-    async def main():
-        store = Slow()
-        gate = FleetGate([Limit("*", requests_per_minute=6000)], None, store, "w", lambda: 1000.0)
-        await store.put(Record(LIMIT, "*", asdict(LimitState())))
-        call = asyncio.create_task(Provider().call(gate, "b"))
-        await replacing.wait()
-        block = asyncio.create_task(gate.limits[0].block("a", 60.0))
-        await asyncio.sleep(0)
-        going_on.set()
-        await asyncio.gather(call, block)
-        assert (await limit_states(store))["*"].blocked == {"a": 1060.0}
-        with pytest.raises(BlockedError):
-            await gate(OutgoingCall(SimpleNamespace(name="a"), 1, 1, waits_out=False), None, None)
-
     replacing, going_on = asyncio.Event(), asyncio.Event()
-    asyncio.run(asyncio.wait_for(main(), 60))
+    store = Slow()
+    gate = FleetGate([Limit("*", requests_per_minute=6000)], None, store, "w", lambda: 1000.0)
+    await store.put(Record(LIMIT, "*", asdict(LimitState())))
+    call = asyncio.create_task(Provider().call(gate, "b"))
+    await replacing.wait()
+    block = asyncio.create_task(gate.limits[0].block("a", 60.0))
+    await asyncio.sleep(0)
+    going_on.set()
+    await asyncio.gather(call, block)
+    assert (await limit_states(store))["*"].blocked == {"a": 1060.0}
+    with pytest.raises(BlockedError):
+        await gate(OutgoingCall(SimpleNamespace(name="a"), 1, 1, waits_out=False), None, None)
 
 
-def test_a_cancelled_call_takes_no_place():
-    async def main():
-        store, provider = MemoryStore(), Provider()
-        [gate] = gates(store, Limit("openai:*", concurrency=1), workers=1)
-        calls = [asyncio.create_task(provider.call(gate)) for _ in range(6)]
-        await asyncio.sleep(0.01)
-        for call in calls[1:5]:
-            call.cancel()
-        await asyncio.wait_for(asyncio.gather(calls[0], calls[5]), 60)
-        assert len(provider.times) == 2
-
-    asyncio.run(main())
+async def test_a_cancelled_call_takes_no_place():
+    store, provider = MemoryStore(), Provider()
+    [gate] = gates(store, Limit("openai:*", concurrency=1), workers=1)
+    calls = [asyncio.create_task(provider.call(gate)) for _ in range(6)]
+    await asyncio.sleep(0.01)
+    for call in calls[1:5]:
+        call.cancel()
+    await asyncio.wait_for(asyncio.gather(calls[0], calls[5]), 60)
+    assert len(provider.times) == 2
 
 
-def test_calls_wait_while_the_store_is_away(monkeypatch):
+async def test_calls_wait_while_the_store_is_away(monkeypatch):
     monkeypatch.setattr("redraft.fleet.gate.RETRY", 0.05)
 
     class Away(MemoryStore):
@@ -463,36 +426,30 @@ def test_calls_wait_while_the_store_is_away(monkeypatch):
                 raise StoreError("The store is away.")
             return await super().get(kind, key)
 
-    async def main():
-        provider = Provider()
-        [gate] = gates(Away(), Limit("openai:*", requests_per_minute=6000), workers=1)
-        await asyncio.wait_for(provider.call(gate), 60)
-        assert len(provider.times) == 1
-
-    asyncio.run(main())
+    provider = Provider()
+    [gate] = gates(Away(), Limit("openai:*", requests_per_minute=6000), workers=1)
+    await asyncio.wait_for(provider.call(gate), 60)
+    assert len(provider.times) == 1
 
 
-def test_a_storm_of_rate_limits_loses_no_run():
-    async def main():
-        store, calls = MemoryStore(), []
+async def test_a_storm_of_rate_limits_loses_no_run():
+    store, calls = MemoryStore(), []
 
-        async def answer(_request):
-            calls.append(1)
-            if len(calls) % 3:
-                raise ModelError("Slow down.", status=429, retryable=True, retry_after=0.05)
-            return "one two three"
+    async def answer(_request):
+        calls.append(1)
+        if len(calls) % 3:
+            raise ModelError("Slow down.", status=429, retryable=True, retry_after=0.05)
+        return "one two three"
 
-        long = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
-        pattern = ReflectionPattern(quality_criteria=[long], retry=Retry(3, 0.01))
-        clerk = Agent(ScriptedModel(answer), pattern=pattern, keep=store, name="clerk")
-        limit = Limit("ScriptedModel", requests_per_minute=60_000, concurrency=5)
-        fleet = Fleet([clerk], limits=[limit], store=store, queue=StoreQueue(store))
-        handles = [await fleet.submit(clerk, f"Write {number}.") for number in range(12)]
-        await FleetWorker(fleet, concurrency=12).run(until_idle=True)
-        results = [await handle.result(within=1) for handle in handles]
-        assert all(result.success for result in results)
-
-    asyncio.run(main())
+    long = QualityCriterion("long", evaluator="words", evaluator_config={"at_least": 3})
+    pattern = ReflectionPattern(quality_criteria=[long], retry=Retry(3, 0.01))
+    clerk = Agent(ScriptedModel(answer), pattern=pattern, keep=store, name="clerk")
+    limit = Limit("ScriptedModel", requests_per_minute=60_000, concurrency=5)
+    fleet = Fleet([clerk], limits=[limit], store=store, queue=StoreQueue(store))
+    handles = [await fleet.submit(clerk, f"Write {number}.") for number in range(12)]
+    await FleetWorker(fleet, concurrency=12).run(until_idle=True)
+    results = [await handle.result(within=1) for handle in handles]
+    assert all(result.success for result in results)
 
 
 @pytest.mark.parametrize("limit", [Limit("*", tokens_per_minute=60), Limit("*", concurrency=1)])
@@ -505,25 +462,22 @@ def test_a_worker_waits_no_longer_after_the_clock_was_set_back(limit, back):
     assert spread(limit, [30], now=now, state=state, worker="b")[1] == [now]
 
 
-def test_a_retry_after_lasts_no_longer_after_the_clock_was_set_back():
-    async def main():
-        refused = ModelError("Slow down.", status=429, retryable=True, retry_after=60.0)
-        store, provider, now = MemoryStore(), Provider(refused), 100_000.0
-        limits = [Limit("*", concurrency=2)]
-        one, two = (FleetGate(limits, None, store, name, lambda: now) for name in ("a", "b"))
-        with pytest.raises(ModelError):
-            await provider.call(one)
-        for now in (1000.0, 1059.0):
-            for gate in (one, two):
-                await gate.limits[0].settle()
-                call = OutgoingCall(SimpleNamespace(name="openai:x"), 1, 1, waits_out=False)
-                with pytest.raises(BlockedError, match=f"wait {1060 - now:.0f} s"):
-                    await gate(call, None, None)
-        now = 1061.0
+async def test_a_retry_after_lasts_no_longer_after_the_clock_was_set_back():
+    refused = ModelError("Slow down.", status=429, retryable=True, retry_after=60.0)
+    store, provider, now = MemoryStore(), Provider(refused), 100_000.0
+    limits = [Limit("*", concurrency=2)]
+    one, two = (FleetGate(limits, None, store, name, lambda: now) for name in ("a", "b"))
+    with pytest.raises(ModelError):
+        await provider.call(one)
+    for now in (1000.0, 1059.0):
         for gate in (one, two):
-            await asyncio.wait_for(provider.call(gate), 20)
-
-    asyncio.run(main())
+            await gate.limits[0].settle()
+            call = OutgoingCall(SimpleNamespace(name="openai:x"), 1, 1, waits_out=False)
+            with pytest.raises(BlockedError, match=f"wait {1060 - now:.0f} s"):
+                await gate(call, None, None)
+    now = 1061.0
+    for gate in (one, two):
+        await asyncio.wait_for(provider.call(gate), 20)
 
 
 def test_times_from_a_wrong_clock_hold_nothing_back():

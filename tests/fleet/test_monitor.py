@@ -70,7 +70,7 @@ def values(text):
     }
 
 
-def test_runs_calls_and_waits_are_counted():
+async def test_runs_calls_and_waits_are_counted():
     answers = iter(["one two three", "one", "one two", ModelError("no", status=400)])
 
     async def answer(_request):
@@ -79,17 +79,14 @@ def test_runs_calls_and_waits_are_counted():
             raise given
         return given
 
-    async def main():
-        store = MemoryStore()
-        fleet = fleet_of(store, answer, limits=[Limit("ScriptedModel", requests_per_minute=6000)])
-        for one in ("a", "b", "c"):
-            await fleet.submit("clerk", "Write.", run_id=one)
-        worker = FleetWorker(fleet, concurrency=1, listen="0")
-        await worker.run(until_idle=True)
-        async with asking(worker) as client:
-            return values((await client.get("/metrics")).text), (await client.get("/health")).json()
-
-    found, health = asyncio.run(main())
+    store = MemoryStore()
+    fleet = fleet_of(store, answer, limits=[Limit("ScriptedModel", requests_per_minute=6000)])
+    for one in ("a", "b", "c"):
+        await fleet.submit("clerk", "Write.", run_id=one)
+    worker = FleetWorker(fleet, concurrency=1, listen="0")
+    await worker.run(until_idle=True)
+    async with asking(worker) as client:
+        found, health = values((await client.get("/metrics")).text), (await client.get("/health")).json()
     assert found["redraft_ended_jobs_total", "clerk", "quality_met", "finished"] == 1
     assert found["redraft_ended_jobs_total", "clerk", "max_iterations", "finished"] == 1
     assert found["redraft_ended_jobs_total", "clerk", "", "failed"] == 1
@@ -107,69 +104,60 @@ def test_runs_calls_and_waits_are_counted():
 
 
 @pytest.mark.parametrize(("cost", "priced", "unpriced"), [(0.25, 0.25, 0), (None, 0, 1)])
-def test_an_unknown_cost_is_counted_separately(cost, priced, unpriced):
+async def test_an_unknown_cost_is_counted_separately(cost, priced, unpriced):
     async def refuse(_limit):
         raise ModelError("slow down", status=429)
 
-    async def main():
-        worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
-        gate = FleetGate([], None, MemoryStore(), "w")
-        call = OutgoingCall(SimpleNamespace(name="m"), 5)
+    worker = FleetWorker(fleet_of(MemoryStore(), []), listen="9464")
+    gate = FleetGate([], None, MemoryStore(), "w")
+    call = OutgoingCall(SimpleNamespace(name="m"), 5)
 
-        async def send(_limit):
-            return TokenUsage(7, 3, requests=1, cost_usd=cost)
+    async def send(_limit):
+        return TokenUsage(7, 3, requests=1, cost_usd=cost)
 
-        async with asking(worker) as client:
-            await gate(call, send, lambda reply: reply)
-            with pytest.raises(ModelError):
-                await gate(call, refuse, lambda reply: reply)
-            return values((await client.get("/metrics")).text)
-
-    found = asyncio.run(main())
+    async with asking(worker) as client:
+        await gate(call, send, lambda reply: reply)
+        with pytest.raises(ModelError):
+            await gate(call, refuse, lambda reply: reply)
+        found = values((await client.get("/metrics")).text)
     assert found.get(("redraft_cost_usd_total", "m"), 0) == priced
     assert found.get(("redraft_unpriced_calls_total", "m"), 0) == unpriced
     assert [found["redraft_tokens_total", kind, "m"] for kind in ("input", "output")] == [7, 3]
     assert found["redraft_model_calls_total", "m", "rate_limited"] == 1
 
 
-def test_the_queue_is_measured():
-    async def main():
-        store = MemoryStore()
-        queue = StoreQueue(store)
-        await queue.register(WorkerCard("old", "here", 1, "before", ("clerk",), 1))
-        await queue.submit(FleetJob("begun", "clerk", "x"))
-        await queue.hand_back(await queue.claim())
-        await queue.leave()
-        fleet = fleet_of(store, [])
-        await fleet.submit("clerk", "Write.")
-        await asyncio.sleep(0.05)
-        worker = FleetWorker(fleet, listen="9464")
-        await fleet.queue.register(worker.card)
-        async with asking(worker) as client:
-            return values((await client.get("/metrics")).text)
-
-    found = asyncio.run(main())
+async def test_the_queue_is_measured():
+    store = MemoryStore()
+    queue = StoreQueue(store)
+    await queue.register(WorkerCard("old", "here", 1, "before", ("clerk",), 1))
+    await queue.submit(FleetJob("begun", "clerk", "x"))
+    await queue.hand_back(await queue.claim())
+    await queue.leave()
+    fleet = fleet_of(store, [])
+    await fleet.submit("clerk", "Write.")
+    await asyncio.sleep(0.05)
+    worker = FleetWorker(fleet, listen="9464")
+    await fleet.queue.register(worker.card)
+    async with asking(worker) as client:
+        found = values((await client.get("/metrics")).text)
     assert (found["redraft_jobs", "queued"], found["redraft_jobs", "running"]) == (2, 0)
     assert found["redraft_stranded_jobs",] == 1
     assert found["redraft_oldest_job_seconds",] >= 0.05
     assert found["redraft_workers",] == 1
 
 
-def test_the_budget_is_measured_from_before_the_first_call_on():
-    async def main():
-        store = MemoryStore()
-        worker = FleetWorker(fleet_of(store, [], budget_usd_per_day=5), listen="9464")
-        found = []
-        async with asking(worker) as client:
-            for state in (None, {"spent": 1.5, "reserved": {"w": (1.0, time.time() + 60)}}, {"spent": 6.0}):
-                if state is not None:
-                    day = DailyBudget(5).day(time.time())
-                    await store.put(Record(SPENDING, KEY, {"day": day, "budget": 5.0, **state}))
-                metrics = values((await client.get("/metrics")).text)
-                found.append([metrics[f"redraft_budget_{one}usd",] for one in ("", "spent_", "left_")])
-        return found
-
-    assert asyncio.run(main()) == [[5, 0, 5], [5, 1.5, 2.5], [5, 6, 0]]
+async def test_the_budget_is_measured_from_before_the_first_call_on():
+    store = MemoryStore()
+    worker = FleetWorker(fleet_of(store, [], budget_usd_per_day=5), listen="9464")
+    found = []
+    async with asking(worker) as client:
+        for state in (None, {"spent": 1.5, "reserved": {"w": (1.0, time.time() + 60)}}, {"spent": 6.0}):
+            if state is not None:
+                day = DailyBudget(5).day(time.time())
+                await store.put(Record(SPENDING, KEY, {"day": day, "budget": 5.0, **state}))
+            metrics = values((await client.get("/metrics")).text)
+            found.append([metrics[f"redraft_budget_{one}usd",] for one in ("", "spent_", "left_")])
+    assert found == [[5, 0, 5], [5, 1.5, 2.5], [5, 6, 0]]
 
 
 class AwayQueue(StoreQueue):
@@ -179,39 +167,32 @@ class AwayQueue(StoreQueue):
         raise StoreError("away")
 
 
-def test_a_queue_that_is_away_has_no_depth_rather_than_none():
-    async def main():
-        store = MemoryStore()
-        worker = FleetWorker(fleet_of(store, [], AwayQueue(store)), listen="9464")
-        async with asking(worker) as client:
-            return values((await client.get("/metrics")).text)
-
-    found = asyncio.run(main())
+async def test_a_queue_that_is_away_has_no_depth_rather_than_none():
+    store = MemoryStore()
+    worker = FleetWorker(fleet_of(store, [], AwayQueue(store)), listen="9464")
+    async with asking(worker) as client:
+        found = values((await client.get("/metrics")).text)
     assert found["redraft_queue_up",] == 0
     assert not [key for key in found if key[0] in ("redraft_jobs", "redraft_workers")]
 
 
-def test_a_worker_answers_to_its_own_hosts_only(monkeypatch):
+async def test_a_worker_answers_to_its_own_hosts_only(monkeypatch):
     monkeypatch.setenv("REDRAFT_DASHBOARD_URL", "https://redraft.example.org")
-
-    async def main():
-        statuses = []
-        for listen, host in [
-            ("9464", "127.0.0.1:9464"),
-            ("9464", "localhost:9464"),
-            ("127.0.0.1:9464", "evil.example:9464"),
-            ("0.0.0.0:9464", "10.1.2.3:9464"),
-            ("0.0.0.0:9464", "evil.example:9464"),
-            ("0.0.0.0:9464", "redraft.example.org"),
-            ("worker:9464", "worker:9464"),
-        ]:
-            worker = FleetWorker(fleet_of(MemoryStore(), []), listen=listen)
-            async with asking(worker, host) as client:
-                paths = ("/metrics", "/health")
-                statuses.append({(await client.get(path)).status_code for path in paths})
-        return statuses
-
-    assert asyncio.run(main()) == [{200}, {200}, {421}, {200}, {421}, {200}, {200}]
+    statuses = []
+    for listen, host in [
+        ("9464", "127.0.0.1:9464"),
+        ("9464", "localhost:9464"),
+        ("127.0.0.1:9464", "evil.example:9464"),
+        ("0.0.0.0:9464", "10.1.2.3:9464"),
+        ("0.0.0.0:9464", "evil.example:9464"),
+        ("0.0.0.0:9464", "redraft.example.org"),
+        ("worker:9464", "worker:9464"),
+    ]:
+        worker = FleetWorker(fleet_of(MemoryStore(), []), listen=listen)
+        async with asking(worker, host) as client:
+            paths = ("/metrics", "/health")
+            statuses.append({(await client.get(path)).status_code for path in paths})
+    assert statuses == [{200}, {200}, {421}, {200}, {421}, {200}, {200}]
 
 
 @pytest.mark.parametrize("listen", ["", "localhost", "host:x", "127.0.0.1:70000"])
@@ -220,18 +201,15 @@ def test_bad_addresses_are_refused_before_the_worker_begins(listen):
         FleetWorker(fleet_of(MemoryStore(), []), listen=listen)
 
 
-def test_an_address_in_use_is_refused_before_anything_is_claimed():
-    async def main():
-        store = MemoryStore()
-        fleet = fleet_of(store, ["one two three"])
-        await fleet.submit("clerk", "Write.", run_id="a")
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            worker = FleetWorker(fleet, listen=str(taken.getsockname()[1]))
-            with pytest.raises(ConfigError, match="Can't listen"):
-                await worker.run(until_idle=True)
-        assert (await fleet.handle("a").job()).claim == 0
-
-    asyncio.run(main())
+async def test_an_address_in_use_is_refused_before_anything_is_claimed():
+    store = MemoryStore()
+    fleet = fleet_of(store, ["one two three"])
+    await fleet.submit("clerk", "Write.", run_id="a")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        worker = FleetWorker(fleet, listen=str(taken.getsockname()[1]))
+        with pytest.raises(ConfigError, match="Can't listen"):
+            await worker.run(until_idle=True)
+    assert (await fleet.handle("a").job()).claim == 0
 
 
 def test_the_page_explains_each_metric(monkeypatch):
@@ -305,41 +283,38 @@ class SwitchedQueue(StoreQueue):
         return await super().claim(**options)
 
 
-def test_a_worker_lives_while_its_queue_is_away_and_is_ready_when_it_is_back():
-    async def main():
-        store = MemoryStore()
-        queue = SwitchedQueue(store)
-        begun, go_on = asyncio.Event(), asyncio.Event()
+async def test_a_worker_lives_while_its_queue_is_away_and_is_ready_when_it_is_back():
+    store = MemoryStore()
+    queue = SwitchedQueue(store)
+    begun, go_on = asyncio.Event(), asyncio.Event()
 
-        async def answer(_request):
-            begun.set()
-            await go_on.wait()
-            return "one two three"
+    async def answer(_request):
+        begun.set()
+        await go_on.wait()
+        return "one two three"
 
-        fleet = fleet_of(store, answer, queue, pick_up_after=1)
-        worker = FleetWorker(fleet, listen="0")
-        async with asking(worker) as client:
+    fleet = fleet_of(store, answer, queue, pick_up_after=1)
+    worker = FleetWorker(fleet, listen="0")
+    async with asking(worker) as client:
 
-            async def ready(status):
-                async with asyncio.timeout(60):
-                    while (found := await client.get("/ready")).status_code != status:  # noqa: ASYNC110 (polled)
-                        await asyncio.sleep(0.02)
-                assert (await client.get("/health")).status_code == 200
-                return found.json()["problem"]
+        async def ready(status):
+            async with asyncio.timeout(60):
+                while (found := await client.get("/ready")).status_code != status:  # noqa: ASYNC110 (polled)
+                    await asyncio.sleep(0.02)
+            assert (await client.get("/health")).status_code == 200
+            return found.json()["problem"]
 
-            assert await ready(503) == "The worker has not reached the queue yet."
-            running = asyncio.create_task(worker.run())
-            assert await ready(200) == ""
-            queue.is_away = True
-            assert await ready(503) == "The queue can't be reached."
-            queue.is_away = False
-            assert await ready(200) == ""
-            await fleet.submit("clerk", "Write.", run_id="a")
-            await begun.wait()
-            assert (await client.get("/health")).json()["running"] == 1
-            worker.stop()
-            assert await ready(503) == "The worker is stopping."
-            go_on.set()
-            assert await running == 1
-
-    asyncio.run(main())
+        assert await ready(503) == "The worker has not reached the queue yet."
+        running = asyncio.create_task(worker.run())
+        assert await ready(200) == ""
+        queue.is_away = True
+        assert await ready(503) == "The queue can't be reached."
+        queue.is_away = False
+        assert await ready(200) == ""
+        await fleet.submit("clerk", "Write.", run_id="a")
+        await begun.wait()
+        assert (await client.get("/health")).json()["running"] == 1
+        worker.stop()
+        assert await ready(503) == "The worker is stopping."
+        go_on.set()
+        assert await running == 1

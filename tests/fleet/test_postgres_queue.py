@@ -25,15 +25,12 @@ def run(queue, act):
     return asyncio.run(main())
 
 
-def test_many_workers_that_come_first_make_the_tables_once(postgres):
-    async def main():
-        queues = [ProcrastinateQueue(postgres.url, "a") for _ in range(8)]
-        await asyncio.gather(*(queue.open() for queue in queues))
-        await queues[0].submit(FleetJob("a", "clerk", "x"))
-        assert (await queues[7].get("a")).state == "queued"
-        await asyncio.gather(*(queue.leave() for queue in queues))
-
-    asyncio.run(main())
+async def test_many_workers_that_come_first_make_the_tables_once(postgres):
+    queues = [ProcrastinateQueue(postgres.url, "a") for _ in range(8)]
+    await asyncio.gather(*(queue.open() for queue in queues))
+    await queues[0].submit(FleetJob("a", "clerk", "x"))
+    assert (await queues[7].get("a")).state == "queued"
+    await asyncio.gather(*(queue.leave() for queue in queues))
     assert postgres.ask("SELECT version FROM redraft_fleet") == [(1,)]
 
 
@@ -129,23 +126,20 @@ def test_a_worker_that_has_lost_its_session_is_gone_after_half_the_time(postgres
     asyncio.run(main())
 
 
-def test_a_worker_without_a_recent_heartbeat_does_not_reap(postgres):
-    async def main():
-        lost, late = ProcrastinateQueue(postgres.url), ProcrastinateQueue(postgres.url)
-        try:
-            await lost.register(CARD)
-            await late.register(CARD)
-            await lost.submit(FleetJob("a", "clerk", "x"))
-            await lost.claim()
-            postgres.ask("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '90 s'")
-            assert await late.reap(60) == []
-            await late.heartbeat()
-            assert await late.reap(60) == ["a"]
-        finally:
-            await lost.leave()
-            await late.leave()
-
-    asyncio.run(main())
+async def test_a_worker_without_a_recent_heartbeat_does_not_reap(postgres):
+    lost, late = ProcrastinateQueue(postgres.url), ProcrastinateQueue(postgres.url)
+    try:
+        await lost.register(CARD)
+        await late.register(CARD)
+        await lost.submit(FleetJob("a", "clerk", "x"))
+        await lost.claim()
+        postgres.ask("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '90 s'")
+        assert await late.reap(60) == []
+        await late.heartbeat()
+        assert await late.reap(60) == ["a"]
+    finally:
+        await lost.leave()
+        await late.leave()
 
 
 def test_a_queue_serves_one_event_loop_after_another(postgres):

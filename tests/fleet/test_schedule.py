@@ -54,83 +54,71 @@ def test_months_without_a_worker_cost_no_time():
     assert (len(times), times[-1]) == (100, "23 08:00")
 
 
-def test_ten_workers_submit_each_time_once():
-    async def main():
-        store = MemoryStore()
-        queue = StoreQueue(store)
-        schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.", missed="all")
-        begin = at("2026-11-23 08:30")
+async def test_ten_workers_submit_each_time_once():
+    store = MemoryStore()
+    queue = StoreQueue(store)
+    schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.", missed="all")
+    begin = at("2026-11-23 08:30")
 
-        async def submitted(now):
-            results = await asyncio.gather(
-                *(submit_due(schedule, "clerk", queue, store, now, LATE) for _ in range(10))
-            )
-            return sorted(one for ids in results for one in ids)
+    async def submitted(now):
+        results = await asyncio.gather(
+            *(submit_due(schedule, "clerk", queue, store, now, LATE) for _ in range(10))
+        )
+        return sorted(one for ids in results for one in ids)
 
-        assert await submitted(begin) == []
-        assert await submitted(begin + timedelta(minutes=29)) == []
-        assert await submitted(at("2026-11-23 09:00")) == ["hourly-20261123T0900Z"]
-        assert await submitted(at("2026-11-23 09:00")) == []
-        assert await submitted(at("2026-11-23 11:10")) == ["hourly-20261123T1000Z", "hourly-20261123T1100Z"]
-
-    asyncio.run(main())
+    assert await submitted(begin) == []
+    assert await submitted(begin + timedelta(minutes=29)) == []
+    assert await submitted(at("2026-11-23 09:00")) == ["hourly-20261123T0900Z"]
+    assert await submitted(at("2026-11-23 09:00")) == []
+    assert await submitted(at("2026-11-23 11:10")) == ["hourly-20261123T1000Z", "hourly-20261123T1100Z"]
 
 
-def test_a_worker_that_died_between_submitting_and_recording_costs_no_second_job():
-    async def main():
-        store = MemoryStore()
-        queue = StoreQueue(store)
-        schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.")
-        before = Record(SCHEDULE, "hourly", {"until": at("2026-11-23 08:30").isoformat()})
-        now = at("2026-11-23 09:00")
-        await store.put(before)
-        assert await submit_due(schedule, "clerk", queue, store, now, LATE) != []
-        await store.put(before)
-        assert await submit_due(schedule, "clerk", queue, store, now, LATE) == []
-
-    asyncio.run(main())
+async def test_a_worker_that_died_between_submitting_and_recording_costs_no_second_job():
+    store = MemoryStore()
+    queue = StoreQueue(store)
+    schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.")
+    before = Record(SCHEDULE, "hourly", {"until": at("2026-11-23 08:30").isoformat()})
+    now = at("2026-11-23 09:00")
+    await store.put(before)
+    assert await submit_due(schedule, "clerk", queue, store, now, LATE) != []
+    await store.put(before)
+    assert await submit_due(schedule, "clerk", queue, store, now, LATE) == []
 
 
-def test_while_a_job_of_a_program_that_runs_alone_waits_its_schedule_adds_none():
-    async def main():
-        store = MemoryStore()
-        queue = StoreQueue(store)
-        await queue.open()
-        await queue.register(WorkerCard("w", "here", 1, "one", ("beat",), 2))
-        schedule = Schedule("beat", "0 * * * *", "beat", missed="all")
-        await store.put(Record(SCHEDULE, "beat", {"until": at("2026-11-23 08:30").isoformat()}))
+async def test_while_a_job_of_a_program_that_runs_alone_waits_its_schedule_adds_none():
+    store = MemoryStore()
+    queue = StoreQueue(store)
+    await queue.open()
+    await queue.register(WorkerCard("w", "here", 1, "one", ("beat",), 2))
+    schedule = Schedule("beat", "0 * * * *", "beat", missed="all")
+    await store.put(Record(SCHEDULE, "beat", {"until": at("2026-11-23 08:30").isoformat()}))
 
-        async def submit(now):
-            return await submit_due(schedule, "beat", queue, store, at(now), LATE, skip_while_queued=True)
+    async def submit(now):
+        return await submit_due(schedule, "beat", queue, store, at(now), LATE, skip_while_queued=True)
 
-        assert await submit("2026-11-23 09:00") == ["beat-20261123T0900Z"]
-        assert await submit("2026-11-23 10:00") == []
-        first = await queue.claim()
-        assert await submit("2026-11-23 11:00") == ["beat-20261123T1100Z"]
-        assert await submit("2026-11-23 13:00") == []
-        await queue.finish(first, "finished")
-        assert (await queue.claim()).run_id == "beat-20261123T1100Z"
-        assert await submit("2026-11-23 15:00") == ["beat-20261123T1400Z"]
-
-    asyncio.run(main())
+    assert await submit("2026-11-23 09:00") == ["beat-20261123T0900Z"]
+    assert await submit("2026-11-23 10:00") == []
+    first = await queue.claim()
+    assert await submit("2026-11-23 11:00") == ["beat-20261123T1100Z"]
+    assert await submit("2026-11-23 13:00") == []
+    await queue.finish(first, "finished")
+    assert (await queue.claim()).run_id == "beat-20261123T1100Z"
+    assert await submit("2026-11-23 15:00") == ["beat-20261123T1400Z"]
 
 
 @pytest.mark.parametrize("damaged", [{}, {"until": "soon"}, {"until": "2026-11-23T08:30:00"}])
-def test_a_worker_submits_and_runs_due_jobs_next_to_a_damaged_schedule(damaged, caplog):
-    async def main():
-        store = MemoryStore()
-        short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3})
-        pattern = ReflectionPattern(quality_criteria=[short])
-        clerk = Agent(ScriptedModel(lambda _request: "Done."), pattern=pattern, keep=store, name="clerk")
-        schedules = [Schedule(name, "* * * * * *", clerk, "Sum up.") for name in ("damaged", "often")]
-        await store.put(Record(SCHEDULE, "damaged", damaged))
-        fleet = Fleet([clerk], schedules=schedules, store=store, queue=StoreQueue(store), tries=0)
-        worker = FleetWorker(fleet)
-        assert await asyncio.wait_for(worker.run(jobs=1), 60) == 1
-        [job] = await fleet.jobs(("finished", "failed"))
-        assert job.run_id.startswith("often-20")
-
-    asyncio.run(main())
+async def test_a_worker_submits_and_runs_due_jobs_next_to_a_damaged_schedule(damaged, caplog):
+    store = MemoryStore()
+    short = QualityCriterion("short", evaluator="words", evaluator_config={"at_most": 3})
+    pattern = ReflectionPattern(quality_criteria=[short])
+    clerk = Agent(ScriptedModel(lambda _request: "Done."), pattern=pattern, keep=store, name="clerk")
+    schedules = [Schedule(name, "* * * * * *", clerk, "Sum up.") for name in ("damaged", "often")]
+    await store.put(Record(SCHEDULE, "damaged", damaged))
+    fleet = Fleet([clerk], schedules=schedules, store=store, queue=StoreQueue(store), tries=0)
+    worker = FleetWorker(fleet)
+    assert await asyncio.wait_for(worker.run(jobs=1), 60) == 1
+    [job] = await fleet.jobs(("finished", "failed"))
+    assert job.run_id.startswith("often-20")
     assert "can't be reached" not in caplog.text
     assert "The record 'schedule' 'damaged' is damaged" in caplog.text
 
@@ -174,19 +162,16 @@ def test_the_schedules_of_a_fleet_are_checked():
             fleet(*schedules)
 
 
-def test_a_schedule_goes_on_after_a_clock_from_the_future():
-    async def main():
-        store = MemoryStore()
-        queue = StoreQueue(store)
-        schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.")
+async def test_a_schedule_goes_on_after_a_clock_from_the_future():
+    store = MemoryStore()
+    queue = StoreQueue(store)
+    schedule = Schedule("hourly", "0 * * * *", "clerk", "Sum up.")
 
-        async def submit(now):
-            return await submit_due(schedule, "clerk", queue, store, at(now), LATE)
+    async def submit(now):
+        return await submit_due(schedule, "clerk", queue, store, at(now), LATE)
 
-        assert await submit("2026-11-23 08:30") == []
-        assert await submit("2029-11-23 08:30") == ["hourly-20291123T0800Z"]
-        assert await submit("2026-11-23 08:31") == []
-        assert await submit("2026-11-23 08:50") == []
-        assert await submit("2026-11-23 09:00") == ["hourly-20261123T0900Z"]
-
-    asyncio.run(main())
+    assert await submit("2026-11-23 08:30") == []
+    assert await submit("2029-11-23 08:30") == ["hourly-20291123T0800Z"]
+    assert await submit("2026-11-23 08:31") == []
+    assert await submit("2026-11-23 08:50") == []
+    assert await submit("2026-11-23 09:00") == ["hourly-20261123T0900Z"]

@@ -130,7 +130,7 @@ def call_of(model, input_tokens=10, max_tokens=None, **more):
     return OutgoingCall(model, input_tokens, max_tokens, **more)
 
 
-def test_failed_and_cancelled_calls():
+async def test_failed_and_cancelled_calls():
     store = MemoryStore()
     gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
 
@@ -143,55 +143,49 @@ def test_failed_and_cancelled_calls():
     async def unknown(_limit):
         return TokenUsage(requests=1, cost_usd=None)
 
-    async def main():
-        with pytest.raises(ModelError):
-            await gate(call_of(Metered()), fails, usage)
-        await gate(call_of(Metered()), cheap, usage)
-        await gate(call_of(SimpleNamespace(name="local")), unknown, usage)
-        hanging = asyncio.create_task(gate(call_of(Metered()), lambda _limit: asyncio.sleep(9), usage))
-        await asyncio.sleep(0.05)
-        assert (await spending_state(store, NOON)).under_way == pytest.approx(0.2)
-        hanging.cancel()
-        await asyncio.gather(hanging, return_exceptions=True)
-        await gate.close()
-        return await spending_state(store, NOON)
-
-    found = asyncio.run(main())
+    with pytest.raises(ModelError):
+        await gate(call_of(Metered()), fails, usage)
+    await gate(call_of(Metered()), cheap, usage)
+    await gate(call_of(SimpleNamespace(name="local")), unknown, usage)
+    hanging = asyncio.create_task(gate(call_of(Metered()), lambda _limit: asyncio.sleep(9), usage))
+    await asyncio.sleep(0.05)
+    assert (await spending_state(store, NOON)).under_way == pytest.approx(0.2)
+    hanging.cancel()
+    await asyncio.gather(hanging, return_exceptions=True)
+    await gate.close()
+    found = await spending_state(store, NOON)
     assert found.spent == pytest.approx(0.4)  # nobody knows what a cancelled call has cost
     assert (found.unpriced, found.under_way) == (1, 0.0)
     assert spending_document(found)["spent_usd"] == pytest.approx(0.4)
 
 
-def test_a_worker_that_dies_in_its_first_call_uses_up_a_share_of_the_day():
+async def test_a_worker_that_dies_in_its_first_call_uses_up_a_share_of_the_day():
     store, now = MemoryStore(), [NOON]
     dead = FleetGate([], DailyBudget(1.0), store, "dead", lambda: now[0])
     gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: now[0])
     sent = []
 
-    async def main():
-        async def never(_limit):
-            await asyncio.Event().wait()
+    async def never(_limit):
+        await asyncio.Event().wait()
 
-        async def quick(_limit):
-            sent.append(len(sent))
-            return TokenUsage(requests=1, cost_usd=0.05)
+    async def quick(_limit):
+        sent.append(len(sent))
+        return TokenUsage(requests=1, cost_usd=0.05)
 
-        died = asyncio.create_task(dead(call_of(Metered()), never, usage))
-        await asyncio.sleep(0.05)
-        now[0] += 2 * HELD_FOR
-        for _ in range(4):
-            await gate(call_of(Metered()), quick, usage)
-        await gate.close()
-        spent = (await spending_state(store, now[0])).spent
-        died.cancel()
-        await asyncio.gather(died, return_exceptions=True)
-        return spent
-
-    assert asyncio.run(main()) == pytest.approx(0.1 + 4 * 0.05)
+    died = asyncio.create_task(dead(call_of(Metered()), never, usage))
+    await asyncio.sleep(0.05)
+    now[0] += 2 * HELD_FOR
+    for _ in range(4):
+        await gate(call_of(Metered()), quick, usage)
+    await gate.close()
+    spent = (await spending_state(store, now[0])).spent
+    died.cancel()
+    await asyncio.gather(died, return_exceptions=True)
+    assert spent == pytest.approx(0.1 + 4 * 0.05)
     assert len(sent) == 4
 
 
-def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
+async def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
     class SlowToAnswer(MemoryStore):
         """Tells that it has stored a settled call only when the next call has read it."""
 
@@ -209,28 +203,24 @@ def test_a_call_that_enters_while_another_is_settled_reserves_only_its_own():
                 await asyncio.sleep(0)
             return stored
 
-    async def main():
-        nonlocal read, entering
-        read, entering = asyncio.Event(), asyncio.Event()
-        gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
-
-        async def send(_limit):
-            return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
-
-        await gate(call_of(Priced(), max_tokens=100), send, usage)
-        await entering.wait()
-        await gate(call_of(Priced(), max_tokens=100), send, usage)
-        await gate.close()
-        await asyncio.sleep(0.05)
-        return await spending_state(store, NOON)
-
     store = SlowToAnswer()
     read = entering = None
-    found = asyncio.run(main())
+    read, entering = asyncio.Event(), asyncio.Event()
+    gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
+
+    async def send(_limit):
+        return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
+
+    await gate(call_of(Priced(), max_tokens=100), send, usage)
+    await entering.wait()
+    await gate(call_of(Priced(), max_tokens=100), send, usage)
+    await gate.close()
+    await asyncio.sleep(0.05)
+    found = await spending_state(store, NOON)
     assert (found.spent, found.under_way) == (pytest.approx(0.1), 0.0)
 
 
-def test_a_call_that_ends_while_another_is_settled_is_settled_after_it():
+async def test_a_call_that_ends_while_another_is_settled_is_settled_after_it():
     class Slow(MemoryStore):
         async def replace(self, record, /):
             if record.data["spent"]:
@@ -238,57 +228,50 @@ def test_a_call_that_ends_while_another_is_settled_is_settled_after_it():
                 await going_on.wait()
             return await super().replace(record)
 
-    async def main():
-        store, ends, sent = Slow(), (asyncio.Event(), asyncio.Event()), asyncio.Queue()
-        gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
-
-        async def call(end):
-            async def send(_limit):
-                sent.put_nowait(1)
-                await end.wait()
-                return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
-
-            await gate(call_of(Priced(), max_tokens=100), send, usage)
-
-        calls = [asyncio.create_task(call(end)) for end in ends]
-        for _ in calls:
-            await sent.get()
-        ends[0].set()
-        await settling.wait()
-        ends[1].set()
-        await asyncio.gather(*calls)
-        going_on.set()
-        while (await spending_state(store, NOON)).under_way:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        return (await spending_state(store, NOON)).spent
-
     settling, going_on = asyncio.Event(), asyncio.Event()
-    assert asyncio.run(asyncio.wait_for(main(), 60)) == pytest.approx(0.1)
+    store, ends, sent = Slow(), (asyncio.Event(), asyncio.Event()), asyncio.Queue()
+    gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: NOON)
+
+    async def call(end):
+        async def send(_limit):
+            sent.put_nowait(1)
+            await end.wait()
+            return TokenUsage(output_tokens=50, requests=1, cost_usd=0.05)
+
+        await gate(call_of(Priced(), max_tokens=100), send, usage)
+
+    calls = [asyncio.create_task(call(end)) for end in ends]
+    for _ in calls:
+        await sent.get()
+    ends[0].set()
+    await settling.wait()
+    ends[1].set()
+    await asyncio.gather(*calls)
+    going_on.set()
+    while (await spending_state(store, NOON)).under_way:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert (await spending_state(store, NOON)).spent == pytest.approx(0.1)
 
 
-def test_reservations_are_renewed_while_calls_are_under_way():
+async def test_reservations_are_renewed_while_calls_are_under_way():
     store, now = MemoryStore(), [NOON]
     gate = FleetGate([], DailyBudget(1.0), store, "w", lambda: now[0])
+    ended = asyncio.Event()
 
-    async def main():
-        ended = asyncio.Event()
+    async def slow(_limit):
+        await ended.wait()
+        return TokenUsage(requests=1, cost_usd=0.3)
 
-        async def slow(_limit):
-            await ended.wait()
-            return TokenUsage(requests=1, cost_usd=0.3)
-
-        call = asyncio.create_task(gate(call_of(Metered()), slow, usage))
-        await asyncio.sleep(0.05)
-        for _ in range(4):
-            now[0] += HELD_FOR * 0.6
-            await gate.renew()
-        assert (await spending_state(store, now[0])).under_way == 0.1
-        ended.set()
-        await call
-        await gate.close()
-        return await spending_state(store, now[0])
-
-    assert asyncio.run(main()).spent == 0.3
+    call = asyncio.create_task(gate(call_of(Metered()), slow, usage))
+    await asyncio.sleep(0.05)
+    for _ in range(4):
+        now[0] += HELD_FOR * 0.6
+        await gate.renew()
+    assert (await spending_state(store, now[0])).under_way == 0.1
+    ended.set()
+    await call
+    await gate.close()
+    assert (await spending_state(store, now[0])).spent == 0.3
 
 
 @pytest.mark.parametrize(
@@ -312,7 +295,7 @@ def priced(request):
     return ChatReply(f"draft {number}", usage=used)
 
 
-def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
+async def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
     store = MemoryStore()
     model = ScriptedModel(priced)
     clerk = Agent(
@@ -326,55 +309,50 @@ def test_runs_are_handed_back_and_go_on_the_next_day(caplog):
         ),
     )
 
-    async def main():
-        def fleet():
-            return Fleet(
-                [clerk],
-                store=store,
-                queue=StoreQueue(store),
-                pick_up_after=1,
-                budget_usd_per_day=0.65,
-                limits=[Limit("ScriptedModel", concurrency=4)],
-            )
+    def fleet():
+        return Fleet(
+            [clerk],
+            store=store,
+            queue=StoreQueue(store),
+            pick_up_after=1,
+            budget_usd_per_day=0.65,
+            limits=[Limit("ScriptedModel", concurrency=4)],
+        )
 
-        handles = [await fleet().submit(clerk, f"Write {number}.") for number in range(4)]
-        worker = FleetWorker(fleet(), concurrency=4)
-        await asyncio.wait_for(worker.run(until_idle=True), 60)
-        spent = len(model.requests)
-        assert spent in (5, 6)  # 0.65 dollars, with twice the highest cost reserved for a call
-        assert worker.problem
-        assert caplog.text.count("is spent; runs wait until") == 1
-        overview = await FleetOverview.of(fleet().queue, store)
-        assert overview.spending.is_reached
-        assert overview.document()["spending"]["is_reached"]
-        assert {(await handle.job()).state for handle in handles} <= {"queued", "finished"}
-        waiting = await Runs(store).find(status="waiting")
-        assert waiting
-        assert not await Runs(store).find(status="cancelled")
-        for record in waiting:
-            why = (await Runs(store).stored(record.run_id)).why
-            assert why.headline == "the run goes on later"
-            assert re.match(
-                r"The daily budget of \$0.6500 is spent; the run goes on from \d{4}-\d\d-", why.detail
-            )
-        unwanted = await fleet().submit(clerk, "Write in vain.")
-        record = from_record(RunRecord, (await store.get(RUN, waiting[0].run_id)).data)
-        await store.put(replace(record, run_id=unwanted.run_id).stored())
-        assert (await unwanted.cancel()).state == "cancelled"
-        assert [run.run_id for run in await Runs(store).find(status="cancelled")] == [unwanted.run_id]
-        for _ in range(2):  # two more days
-            record = await store.get(SPENDING, KEY)
-            record.data["day"] = "2020-01-01"
-            await store.put(record)
-            await asyncio.wait_for(FleetWorker(fleet(), concurrency=4).run(until_idle=True), 60)
-        results = [await handle.result(5) for handle in handles]
-        assert sum(len(result.history.versions) for result in results) == len(
-            model.requests
-        )  # none paid twice
-        assert len(model.requests) > spent
-        assert {(await handle.job()).tries for handle in handles} == {0}
-
-    asyncio.run(main())
+    handles = [await fleet().submit(clerk, f"Write {number}.") for number in range(4)]
+    worker = FleetWorker(fleet(), concurrency=4)
+    await asyncio.wait_for(worker.run(until_idle=True), 60)
+    spent = len(model.requests)
+    assert spent in (5, 6)  # 0.65 dollars, with twice the highest cost reserved for a call
+    assert worker.problem
+    assert caplog.text.count("is spent; runs wait until") == 1
+    overview = await FleetOverview.of(fleet().queue, store)
+    assert overview.spending.is_reached
+    assert overview.document()["spending"]["is_reached"]
+    assert {(await handle.job()).state for handle in handles} <= {"queued", "finished"}
+    waiting = await Runs(store).find(status="waiting")
+    assert waiting
+    assert not await Runs(store).find(status="cancelled")
+    for record in waiting:
+        why = (await Runs(store).stored(record.run_id)).why
+        assert why.headline == "the run goes on later"
+        assert re.match(
+            r"The daily budget of \$0.6500 is spent; the run goes on from \d{4}-\d\d-", why.detail
+        )
+    unwanted = await fleet().submit(clerk, "Write in vain.")
+    record = from_record(RunRecord, (await store.get(RUN, waiting[0].run_id)).data)
+    await store.put(replace(record, run_id=unwanted.run_id).stored())
+    assert (await unwanted.cancel()).state == "cancelled"
+    assert [run.run_id for run in await Runs(store).find(status="cancelled")] == [unwanted.run_id]
+    for _ in range(2):  # two more days
+        record = await store.get(SPENDING, KEY)
+        record.data["day"] = "2020-01-01"
+        await store.put(record)
+        await asyncio.wait_for(FleetWorker(fleet(), concurrency=4).run(until_idle=True), 60)
+    results = [await handle.result(5) for handle in handles]
+    assert sum(len(result.history.versions) for result in results) == len(model.requests)  # none paid twice
+    assert len(model.requests) > spent
+    assert {(await handle.job()).tries for handle in handles} == {0}
 
 
 FEWEST = 15

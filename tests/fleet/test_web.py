@@ -86,16 +86,12 @@ def test_jobs_are_cancelled_and_retried():
 
 
 @pytest.mark.parametrize("text", [text for text in HOSTILE if text.isprintable()])
-def test_hostile_texts_stay_texts(text):
+async def test_hostile_texts_stay_texts(text):
     store = MemoryStore()
-
-    async def main():
-        queue = StoreQueue(store)
-        await queue.register(WorkerCard(text, text, 1, text, (text,), 4))
-        await queue.submit(FleetJob(text.replace("/", "|"), text, text))
-        await queue.finish(await queue.claim(), "failed", text)
-
-    asyncio.run(main())
+    queue = StoreQueue(store)
+    await queue.register(WorkerCard(text, text, 1, text, (text,), 4))
+    await queue.submit(FleetJob(text.replace("/", "|"), text, text))
+    await queue.finish(await queue.claim(), "failed", text)
     seen = Seen(pages(store).get("/fleet").text)
     assert {"script", "img", "b"} & seen.tags <= {"script"}
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
