@@ -83,36 +83,41 @@ async def submitted(url):
         await queue.leave()
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("DateStyle", "'SQL, DMY'"),
-        ("DateStyle", "'German'"),
-        ("DateStyle", "'Postgres, MDY'"),
-        ("IntervalStyle", "'iso_8601'"),
-        ("IntervalStyle", "'sql_standard'"),
-        ("TimeZone", "'Asia/Kathmandu'"),
-        ("TimeZone", "'<weird>-03:30'"),
-        ("bytea_output", "'escape'"),
-        ("standard_conforming_strings", "off"),
-        ("client_encoding", "'LATIN1'"),
-        ("search_path", "public, pg_catalog"),
-        ("default_transaction_isolation", "'serializable'"),
-        ("default_transaction_isolation", "'repeatable read'"),
-        ("default_transaction_deferrable", "on"),
-        ("row_security", "off"),
-        ("extra_float_digits", "0"),
-        ("transform_null_equals", "on"),
-        ("idle_session_timeout", "'200ms'"),
-    ],
-)
-def test_a_database_may_have_any_setting(database, setting, value):
+SETTINGS = {
+    "one": {
+        "DateStyle": "'SQL, DMY'",
+        "IntervalStyle": "'iso_8601'",
+        "TimeZone": "'Asia/Kathmandu'",
+        "bytea_output": "'escape'",
+        "client_encoding": "'LATIN1'",
+        "default_transaction_isolation": "'serializable'",
+        "default_transaction_deferrable": "on",
+        "extra_float_digits": "0",
+    },
+    "another": {
+        "DateStyle": "'German'",
+        "IntervalStyle": "'sql_standard'",
+        "TimeZone": "'<weird>-03:30'",
+        "standard_conforming_strings": "off",
+        "search_path": "public, pg_catalog",
+        "default_transaction_isolation": "'repeatable read'",
+        "row_security": "off",
+        "transform_null_equals": "on",
+        "idle_session_timeout": "'200ms'",
+    },
+    "a third": {"DateStyle": "'Postgres, MDY'"},
+}
+
+
+@pytest.mark.parametrize("combination", SETTINGS)
+def test_a_database_may_have_any_settings(database, combination):
     name, url, ask = database
-    ask(f"ALTER DATABASE {name} SET {setting} = {value}")
+    for setting, value in SETTINGS[combination].items():
+        ask(f"ALTER DATABASE {name} SET {setting} = {value}")
     try:
-        asyncio.run(use(url, f"{setting} {value}"))
+        asyncio.run(use(url, combination))
     finally:
-        ask(f"ALTER DATABASE {name} RESET {setting}")
+        ask(f"ALTER DATABASE {name} RESET ALL")
 
 
 def test_a_database_that_is_read_only_is_named_and_stays_so(database):
@@ -131,27 +136,24 @@ def test_a_database_that_is_read_only_is_named_and_stays_so(database):
         ask(f"ALTER DATABASE {name} RESET default_transaction_read_only")
 
 
-def test_connections_change_no_setting_of_a_session_and_prepare_no_statement(database):
+async def test_connections_change_no_setting_of_a_session_and_prepare_no_statement(database):
     """So a pooler may give the session to another client after each transaction."""
     _, url, _ = database
-
-    async def main():
-        store, queue = PostgresStore(url, "sessions"), ProcrastinateQueue(url)
-        try:
-            for number in range(20):
-                await store.put(Record("thing", f"{number}", {}))
-                await store.hasty().put(Record("thing", f"{number}", {}))
-                await store.get("thing", f"{number}")
-                await queue.get("none")
-            look = partial(sql.select, sql.Space("sessions"), f"SELECT statement {PREPARED}", {})
-            assert await store._read(look) == []
-            for each in (store, store.hasty()):
-                assert await each._write("thing", "0", look) == []
-            assert await queue._run(f"SELECT statement {PREPARED} UNION ALL SELECT name {CHANGED}") == []
-        finally:
-            await queue.leave()
-            await store.aclose()
-
     with Database(url, 30.0).connect() as connection:
         assert connection.execute(f"SELECT name {CHANGED}".encode()).fetchall() == []
-    asyncio.run(main())
+
+    store, queue = PostgresStore(url, "sessions"), ProcrastinateQueue(url)
+    try:
+        for number in range(20):
+            await store.put(Record("thing", f"{number}", {}))
+            await store.hasty().put(Record("thing", f"{number}", {}))
+            await store.get("thing", f"{number}")
+            await queue.get("none")
+        look = partial(sql.select, sql.Space("sessions"), f"SELECT statement {PREPARED}", {})
+        assert await store._read(look) == []
+        for each in (store, store.hasty()):
+            assert await each._write("thing", "0", look) == []
+        assert await queue._run(f"SELECT statement {PREPARED} UNION ALL SELECT name {CHANGED}") == []
+    finally:
+        await queue.leave()
+        await store.aclose()
