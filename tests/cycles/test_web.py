@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from shutil import copytree
 
 import pytest
 
@@ -40,24 +41,18 @@ __all__ = ["project"]
 NAMES = [text for text in HOSTILE if text.isprintable()] + ["a/b?c#d", "a.b%2f", "x" * 200]
 
 
-def test_the_empty_page_says_what_to_run(project):
-    async def main():
-        async with visited() as client:
-            return await client.get("/agents"), await client.get("/agents.json")
-
-    page, document = asyncio.run(main())
+async def test_the_empty_page_says_what_to_run(project):
+    async with visited() as client:
+        page, document = await client.get("/agents"), await client.get("/agents.json")
     assert "redraft cycle run FILE" in Seen(page.text).words
     assert document.json() == {"schema_version": 1, "agents": []}
 
 
-def test_lists_agents_with_their_status(project):
-    async def main():
-        await ran_cycles(2, "calm")
-        await ran_cycles(1, "failing", world=World(-1))
-        async with visited() as client:
-            return await client.get("/agents"), await client.get("/agents.json")
-
-    page, document = asyncio.run(main())
+async def test_lists_agents_with_their_status(project):
+    await ran_cycles(2, "calm")
+    await ran_cycles(1, "failing", world=World(-1))
+    async with visited() as client:
+        page, document = await client.get("/agents"), await client.get("/agents.json")
     words = Seen(page.text).words
     assert "calm Watches a rate. ✓ finished 2 just now" in words.replace("calmWatches", "calm Watches")
     assert "✗ failed 1 just now" in words
@@ -66,24 +61,19 @@ def test_lists_agents_with_their_status(project):
     assert (failing["status"], len(failing["last"]["metrics"]["failures"])) == ("failed", 1)
 
 
-def test_a_waiting_plan_can_be_decided_on_the_page(project):
+async def test_a_waiting_plan_can_be_decided_on_the_page(project):
     world = World(9)
-
-    async def main():
-        async with visited() as client, waiting(world=world) as cycle:
-            page = Seen((await client.get("/agents")).text)
-            answers = [
-                await client.post("/agents/controlled/feedback", json={"cycle": "1", **fields})
-                for fields in (
-                    {"verdict": "reject", "action": "1-1", "message": "not this one", "by": "Ada"},
-                    {"verdict": "modify", "action": "1-2", "changes": '{"level": 3}'},
-                )
-            ]
-            result = await asyncio.wait_for(cycle, 60)
-            after = Seen((await client.get("/agents")).text)
-            return page, answers, result, after
-
-    page, answers, result, after = asyncio.run(main())
+    async with visited() as client, waiting(world=world) as cycle:
+        page = Seen((await client.get("/agents")).text)
+        answers = [
+            await client.post("/agents/controlled/feedback", json={"cycle": "1", **fields})
+            for fields in (
+                {"verdict": "reject", "action": "1-1", "message": "not this one", "by": "Ada"},
+                {"verdict": "modify", "action": "1-2", "changes": '{"level": 3}'},
+            )
+        ]
+        result = await asyncio.wait_for(cycle, 60)
+        after = Seen((await client.get("/agents")).text)
     for expected in (
         "controlled is waiting for you",
         "rate is high",
@@ -101,19 +91,15 @@ def test_a_waiting_plan_can_be_decided_on_the_page(project):
     assert "waiting for you" not in after.words
 
 
-def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
-    async def main():
-        async with visited() as client, waiting():
-            general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
-            fields = {"verdict": "approve", "cycle": "1", "action": "1-2"}
-            await client.post("/agents/controlled/feedback", json=fields)
-            for _ in range(100):  # between two verdicts, the cycle runs for a moment
-                page = Seen((await client.get("/agents/controlled")).text)
-                if "Waiting for you" in page.words:
-                    break
-            return page, general
-
-    page, general = asyncio.run(main())
+async def test_a_verdict_on_one_action_is_shown_while_another_waits(project):
+    async with visited() as client, waiting():
+        general = await client.post("/agents/controlled/feedback", json={"verdict": "reject"})
+        fields = {"verdict": "approve", "cycle": "1", "action": "1-2"}
+        await client.post("/agents/controlled/feedback", json=fields)
+        for _ in range(100):  # between two verdicts, the cycle runs for a moment
+            page = Seen((await client.get("/agents/controlled")).text)
+            if "Waiting for you" in page.words:
+                break
     assert "lower 1-2approved" in page.words
     assert page.words.count("? waiting for you") >= 2
     assert (general.status_code, general.json()["error"]) == (
@@ -146,48 +132,39 @@ def test_hostile_names_are_escaped(project, name):
 
 
 @pytest.mark.parametrize("path", ["/agents", "/agents.json", "/agents/monitor", "/agents/monitor.json"])
-def test_an_unreadable_store_is_reported(project, path):
-    async def main():
-        await ran_cycles(1)
-        async with visited() as client:
-            for file in (project / ".redraft").glob("redraft.db-*"):
-                file.unlink()
-            (project / ".redraft" / "redraft.db").write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
-            return await client.get(path)
-
-    answer = asyncio.run(main())
+async def test_an_unreadable_store_is_reported(project, path):
+    await ran_cycles(1)
+    async with visited() as client:
+        for file in (project / ".redraft").glob("redraft.db-*"):
+            file.unlink()
+        (project / ".redraft" / "redraft.db").write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+        answer = await client.get(path)
     assert (answer.status_code, "redraft.db" in answer.text) == (503, True), answer.text
 
 
-def test_an_agent_without_its_process_is_shown_as_interrupted(project):
-    async def main():
-        async with waiting():
-            store = locate("controlled", "project", "default").store
-            lease = await store.get("lease", "lease")
-            gone = {**lease.data, "pid": 2**22 + 1, "started": "1"}
-            async with visited() as client:
-                await store.put(Record("lease", "lease", gone))
-                return Seen((await client.get("/agents")).text), Seen(
-                    (await client.get("/agents/controlled")).text
-                )
-
-    listed, page = asyncio.run(main())
+async def test_an_agent_without_its_process_is_shown_as_interrupted(project):
+    async with waiting():
+        store = locate("controlled", "project", "default").store
+        lease = await store.get("lease", "lease")
+        gone = {**lease.data, "pid": 2**22 + 1, "started": "1"}
+        async with visited() as client:
+            await store.put(Record("lease", "lease", gone))
+            listed, page = (
+                Seen((await client.get("/agents")).text),
+                Seen((await client.get("/agents/controlled")).text),
+            )
     assert "✗ interrupted" in listed.words
     assert "The agent's process is gone" in page.words
 
 
-def test_shows_agents_of_a_long_term_storage_and_sends_them_feedback(project, postgres, monkeypatch):
+async def test_shows_agents_of_a_long_term_storage_and_sends_them_feedback(project, postgres, monkeypatch):
     monkeypatch.setenv("REDRAFT_LONG_TERM_STORAGE", postgres.url)
-
-    async def main():
-        await ran_cycles(2, storage=None)
-        async with visited() as client:
-            answer = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
-            found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
-        await storage_of().aclose()
-        return answer, *found
-
-    answer, listed, page = asyncio.run(main())
+    await ran_cycles(2, storage=None)
+    async with visited() as client:
+        answer = await client.post("/agents/monitor/feedback", json={"verdict": "approve", "cycle": "2"})
+        found = [await client.get(path) for path in ("/agents", "/agents/monitor")]
+    await storage_of().aclose()
+    answer, listed, page = answer, *found
     assert answer.json()["message"].startswith("Sent to monitor: approve in cycle 2")
     assert "✓ finished 2 just now" in Seen(listed.text).words
     assert "stored in the network" in Seen(page.text).words
@@ -207,19 +184,31 @@ def test_an_unreachable_long_term_storage_is_reported(project, monkeypatch):
         assert (answer.status_code, "127.0.0.1" in answer.text) == (503, True), answer.text
 
 
-def seen(*paths, cycles=5, **options):
-    """The responses of an agent's pages after it has run."""
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The stored data of a project whose agent has run five cycles."""
+    folder = tmp_path_factory.mktemp("ran")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setenv("REDRAFT_HOME", ".redraft")
+        asyncio.run(ran_cycles(5))
+    return folder / ".redraft"
 
-    async def main():
-        await ran_cycles(cycles, **options)
-        async with visited() as client:
-            return [await client.get(path) for path in paths]
 
-    return asyncio.run(main())
+@pytest.fixture
+def monitored(project, ran):
+    """A project whose agent has run five cycles."""
+    return copytree(ran, project / ".redraft")
 
 
-def test_the_page_of_an_agent_shows_metrics_and_memory(project):
-    [page, document] = seen("/agents/monitor", "/agents/monitor.json")
+async def seen(*paths):
+    """The responses of pages."""
+    async with visited() as client:
+        return [await client.get(path) for path in paths]
+
+
+async def test_the_page_of_an_agent_shows_metrics_and_memory(monitored):
+    [page, document] = await seen("/agents/monitor", "/agents/monitor.json")
     words, found = Seen(page.text).words, document.json()
     for expected in (
         "✓ finished",
@@ -252,17 +241,17 @@ def test_the_page_of_an_agent_shows_metrics_and_memory(project):
         ("from=&to=&cycle=", ["Cycle 5 ✓"], []),
     ],
 )
-def test_queries_of_the_page(project, query, shown, hidden):
-    [page] = seen(f"/agents/monitor?{query}")
+async def test_queries_of_the_page(monitored, query, shown, hidden):
+    [page] = await seen(f"/agents/monitor?{query}")
     words = Seen(page.text).words
     assert page.status_code == 200
     assert [text for text in shown if text not in words] == []
     assert [text for text in hidden if text in words] == []
 
 
-def test_retired_patterns_are_unknown_across_too_many_cycles(project, monkeypatch):
+async def test_retired_patterns_are_unknown_across_too_many_cycles(monitored, monkeypatch):
     monkeypatch.setattr("redraft.cycles.web.MAX_BETWEEN", 3)
-    [page] = seen("/agents/monitor?from=1&to=5")
+    [page] = await seen("/agents/monitor?from=1&to=5")
     words = Seen(page.text).words
     assert "- gone" in words
     assert "- retired" not in words
@@ -280,22 +269,22 @@ def test_retired_patterns_are_unknown_across_too_many_cycles(project, monkeypatc
         ("/agents/monitor?to=99999999999", 400, "to must be the number of a cycle"),
     ],
 )
-def test_rejects_invalid_queries(project, path, status, message):
-    [page] = seen(path, cycles=1)
+async def test_rejects_invalid_queries(monitored, path, status, message):
+    [page] = await seen(path)
     assert (page.status_code, message in page.text) == (status, True), page.text
 
 
-def test_older_cycles_are_on_the_next_page(project, monkeypatch):
+async def test_older_cycles_are_on_the_next_page(monitored, monkeypatch):
     monkeypatch.setattr("redraft.cycles.web.PAGE_SIZE", 2)
-    first, second = seen("/agents/monitor", "/agents/monitor.json?before=4", cycles=5)
+    first, second = await seen("/agents/monitor", "/agents/monitor.json?before=4")
     assert "/agents/monitor?before=4#cycles" in Seen(first.text).links
     assert [cycle["number"] for cycle in second.json()["cycles"]] == [3, 2]
 
 
-def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
+async def test_the_page_shows_the_newest_items_and_the_data_all(monitored, monkeypatch):
     monkeypatch.setattr("redraft.cycles.web.MAX_ITEMS", 2)
     monkeypatch.setattr("redraft.cycles.web.MAX_CHANGES", 1)
-    page, document = seen("/agents/monitor", "/agents/monitor.json")
+    page, document = await seen("/agents/monitor", "/agents/monitor.json")
     assert "… and 1 older" in Seen(page.text).words
     assert "… and 3 more" in Seen(page.text).words
     assert len(document.json()["memory"]["memory"]["recentActions"]) == 3
@@ -336,62 +325,45 @@ def test_the_page_shows_the_newest_items_and_the_data_all(project, monkeypatch):
         ({"verdict": "approve", "by": 3}, 400, "The field 'by' must be a string, got 3."),
     ],
 )
-def test_feedback_is_stored_or_rejected(project, fields, status, message):
-    async def main():
-        await ran_cycles(1)
-        async with visited() as client:
-            answer = await client.post("/agents/monitor/feedback", json=fields)
-            return (
-                answer,
-                await (await Agents().get("monitor")).pending(),
-                await client.get("/agents/monitor"),
-            )
-
-    answer, kept, page = asyncio.run(main())
+async def test_feedback_is_stored_or_rejected(project, fields, status, message):
+    await ran_cycles(1)
+    async with visited() as client:
+        answer = await client.post("/agents/monitor/feedback", json=fields)
+        kept, page = await (await Agents().get("monitor")).pending(), await client.get("/agents/monitor")
     assert (answer.status_code, message in "".join(answer.json().values())) == (status, True), answer.text
     assert [one.verdict for one in kept] == ([fields["verdict"]] if status == 200 else [])
     assert ("<h3>Pending</h3>" in page.text) == (status == 200)
 
 
-def test_feedback_for_an_unknown_agent_is_not_found(project):
-    async def main():
-        async with visited() as client:
-            return await client.post("/agents/nobody/feedback", json={"verdict": "approve"})
-
-    answer = asyncio.run(main())
+async def test_feedback_for_an_unknown_agent_is_not_found(project):
+    async with visited() as client:
+        answer = await client.post("/agents/nobody/feedback", json={"verdict": "approve"})
     assert (answer.status_code, "no agent 'nobody'" in answer.json()["error"]) == (404, True)
 
 
-def test_an_open_page_hears_of_feedback_and_cycles(project):
-    async def main():
-        marks = []
-        asked = PageRequest(Project.here(), {"name": "controlled"}, {})
-        async with visited() as client, waiting() as cycle:
-            marks.append(await SLICE.pages[1].fingerprint(asked))
-            fields = {"verdict": "approve", "cycle": "1", "action": "1-1"}
-            await client.post("/agents/controlled/feedback", json=fields)
-            marks.append(await SLICE.pages[1].fingerprint(asked))
-            await client.post("/agents/controlled/feedback", json=fields | {"action": "1-2"})
-            await asyncio.wait_for(cycle, 60)
-            marks.append(await SLICE.pages[1].fingerprint(asked))
-        return marks
-
-    marks = asyncio.run(main())
+async def test_an_open_page_hears_of_feedback_and_cycles(project):
+    marks = []
+    asked = PageRequest(Project.here(), {"name": "controlled"}, {})
+    async with visited() as client, waiting() as cycle:
+        marks.append(await SLICE.pages[1].fingerprint(asked))
+        fields = {"verdict": "approve", "cycle": "1", "action": "1-1"}
+        await client.post("/agents/controlled/feedback", json=fields)
+        marks.append(await SLICE.pages[1].fingerprint(asked))
+        await client.post("/agents/controlled/feedback", json=fields | {"action": "1-2"})
+        await asyncio.wait_for(cycle, 60)
+        marks.append(await SLICE.pages[1].fingerprint(asked))
     assert len(set(marks)) == 3
     assert all(marks)
 
 
-def test_stored_secrets_are_withheld(project, monkeypatch):
+async def test_stored_secrets_are_withheld(project, monkeypatch):
     secret = "zeppelin-" + "mountain-42"
     text = MONITOR.replace("as always", f"because of {secret}")
-
-    async def main():
-        await ran_cycles(2, text=text)
-        monkeypatch.setenv("MY_API_KEY", secret)  # known to the dashboard, unknown to the agent
-        async with visited() as client:
-            return [await client.get(path) for path in ("/agents/monitor", "/agents/monitor.json", "/agents")]
-
-    for answer in asyncio.run(main()):
+    await ran_cycles(2, text=text)
+    monkeypatch.setenv("MY_API_KEY", secret)  # known to the dashboard, unknown to the agent
+    async with visited() as client:
+        answers = [await client.get(path) for path in ("/agents/monitor", "/agents/monitor.json", "/agents")]
+    for answer in answers:
         assert answer.status_code == 200
         assert "zeppelin" not in answer.text
 
@@ -536,24 +508,21 @@ def test_the_fate_of_an_item(retired, word):
 
 
 @pytest.mark.parametrize("path", ["/agents.json", "/agents/controlled.json"])
-def test_the_data_has_the_plan_that_a_page_shows(project, path):
-    async def main():
-        async with visited() as client, waiting():
-            fields = {"verdict": "approve", "cycle": "1", "action": "1-2"}
-            await client.post("/agents/controlled/feedback", json=fields)
-            waits = None
-            while waits is None:  # between two verdicts, the cycle runs for a moment
-                answer = (await client.get(path)).json()
-                waits = answer.get("agents", [answer])[0]["waiting"]
-            return waits["actions"]
-
-    first, second = asyncio.run(asyncio.wait_for(main(), 60))
+async def test_the_data_has_the_plan_that_a_page_shows(project, path):
+    async with visited() as client, waiting():
+        fields = {"verdict": "approve", "cycle": "1", "action": "1-2"}
+        await client.post("/agents/controlled/feedback", json=fields)
+        waits = None
+        while waits is None:  # between two verdicts, the cycle runs for a moment
+            answer = (await client.get(path)).json()
+            waits = answer.get("agents", [answer])[0]["waiting"]
+        first, second = waits["actions"]
     assert (first["action"], first["params"], first["reason"]) == ("lower", {"level": 1}, "it is high")
     assert [first["status"], second["status"]] == ["waiting", "approved"]
 
 
-def test_the_data_has_what_the_command_says(project):
-    [page] = seen("/agents/monitor.json", cycles=2)
+def test_the_data_has_what_the_command_says(monitored):
+    [page] = asyncio.run(seen("/agents/monitor.json"))
     said = document(redraft("cycle", "status", "monitor", "--json"))
     shared = said.keys() & page.json().keys()
     assert {"status", "last", "waiting", "spent", "pending_feedback"} <= shared
