@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterable
+    from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
+
+R = TypeVar("R")
 
 logger = logging.getLogger("redraft")
 """The logger of `redact.log`, which the kernel does not import. Names of tasks contain no secrets."""
@@ -38,6 +40,30 @@ async def end_tasks(
         waited = within + LAST_PATIENCE
         logger.warning("These tasks were cancelled %g s ago and go on: %s", waited, ", ".join(names))
     return left
+
+
+async def first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
+    """Wait for the first of some coroutines, and cancel the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in waiting]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(tasks)
+
+
+async def unless(
+    event: asyncio.Event, coroutine: Coroutine[Any, Any, R], within: float = PATIENCE
+) -> R | None:
+    """The result of a coroutine; None if it is cancelled because an event is set first.
+
+    It can clean up for `within` seconds.
+    """
+    task = asyncio.ensure_future(coroutine)
+    try:
+        await first_of(asyncio.wait([task]), event.wait())
+    finally:
+        await end_tasks([task], within)
+    return task.result() if task.done() and not task.cancelled() else None
 
 
 class Isolation:

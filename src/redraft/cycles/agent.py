@@ -17,7 +17,7 @@ from redraft._clock import moment_after, uptime, zoned
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._sync import run_sync
-from redraft._tasks import end_tasks
+from redraft._tasks import end_tasks, first_of, unless
 from redraft._telemetry import traced
 from redraft._validation import check_count, check_flag, check_functions, check_text, is_number
 from redraft.cycles.actuate import evaluate, execute
@@ -72,7 +72,7 @@ from redraft.redact.log import logger
 from redraft.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
@@ -292,7 +292,7 @@ class CycleAgent:
                 if (unfinished := (await self.open()).unfinished) is not None:
                     trigger = unfinished.trigger
                 else:
-                    trigger = "manual" if immediately else await _unless(stop.requested, triggers.next())
+                    trigger = "manual" if immediately else await unless(stop.requested, triggers.next())
                 if trigger is None or not await self._run_until_stopped(trigger, stop, grace):
                     break
                 count += 1
@@ -577,12 +577,12 @@ class CycleAgent:
         """Run a cycle; False if it was abandoned."""
         cycle = asyncio.ensure_future(self.run_cycle(trigger))
         try:
-            await _first_of(cycle, stop.requested)
+            await first_of(asyncio.wait([cycle]), stop.requested.wait())
             if not cycle.done():
                 logger.info("Stopping the agent %r after its current cycle.", self.name)
                 if self._sessions.current is not None:
                     self._sessions.current.end_soon()
-                await _first_of(cycle, stop.urgent, grace)
+                await first_of(asyncio.wait([cycle]), stop.urgent.wait(), asyncio.sleep(grace))
             if cycle.done():
                 cycle.result()
                 return True
@@ -610,23 +610,3 @@ SUBSTAGES: dict[str, Substage] = {
 
 def _milliseconds_since(began: float) -> float:
     return round((uptime() - began) * 1000, 3)
-
-
-async def _first_of(task: asyncio.Future[Any], event: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 (handed on to asyncio.wait)
-    """Wait until a task is done, an event is set, or the timeout has passed."""
-    event_set = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([task, event_set], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await end_tasks([event_set])
-
-
-async def _unless(event: asyncio.Event, coroutine: Coroutine[Any, Any, str]) -> str | None:
-    """The result of the coroutine, or None if the event is set first."""
-    task = asyncio.ensure_future(coroutine)
-    try:
-        await _first_of(task, event)
-        return task.result() if task.done() else None
-    finally:
-        if not task.done():
-            await end_tasks([task])

@@ -8,7 +8,7 @@ import socket
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from redraft import _telemetry
@@ -16,7 +16,7 @@ from redraft._clock import uptime
 from redraft._hints import keyword_hints
 from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
-from redraft._tasks import PATIENCE, Isolation, end_tasks
+from redraft._tasks import PATIENCE, Isolation, end_tasks, first_of, unless
 from redraft._telemetry import count, traced
 from redraft._validation import check_count, is_number, named_error
 from redraft.errors import (
@@ -37,7 +37,7 @@ from redraft.redact.log import logger, warn_once
 from redraft.types import render_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from redraft.fleet.fleet import Fleet
     from redraft.fleet.gate import SharedSpending
@@ -235,7 +235,7 @@ class FleetWorker:
                     raise
                 except StoreError as error:
                     self._unreachable(error)
-                    await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
+                    await first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
                 else:
                     break
         self._has_begun = True
@@ -267,21 +267,22 @@ class FleetWorker:
         while not self._stop.requested.is_set() and (jobs is None or begun < jobs):
             self._freed.clear()
             if len(self._running) >= self._concurrency or self._isolation.suspects:
-                await _first_of(self._freed.wait(), self._stop.requested.wait())
+                await first_of(self._freed.wait(), self._stop.requested.wait())
                 continue
             if self._is_spent:
                 if until_idle and not self._running:
                     return
-                await _first_of(asyncio.sleep(POLL), self._stop.requested.wait())
+                await first_of(asyncio.sleep(POLL), self._stop.requested.wait())
                 continue
             try:
                 self._is_claiming = True
-                job = await self._claimed()
+                claiming = self._queue.claim(any_version=self._any_version)
+                job = await unless(self._stop.urgent, claiming, within=1.0)
                 self._reached()
             except StoreError as error:
                 self._unreachable(error)
                 self._is_claiming = False  # the claim may have succeeded in the queue
-                await _first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
+                await first_of(asyncio.sleep(OUTAGE_WAIT), self._stop.requested.wait())
                 continue
             self._is_claiming = False
             if job is not None:
@@ -290,24 +291,15 @@ class FleetWorker:
             elif until_idle and not self._running and uptime() > self._retries_until:
                 return
             else:
-                await _first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
-
-    async def _claimed(self) -> FleetJob | None:
-        """Claim a job; None if there is none, or if the worker stops immediately and the queue is silent."""
-        claiming = asyncio.ensure_future(self._queue.claim(any_version=self._any_version))
-        try:
-            await _first_of(asyncio.wait([claiming]), self._stop.urgent.wait())
-        finally:
-            await end_tasks([claiming], within=1.0)
-        return claiming.result() if claiming.done() and not claiming.cancelled() else None
+                await first_of(self._queue.wait(POLL), self._freed.wait(), self._stop.requested.wait())
 
     async def _finish_running(self) -> None:
         """Wait for the jobs under way, for at most `grace` seconds, and hand back the others."""
         tasks = [running.task for running in self._running.values()]
         if not tasks:
             return
-        await _first_of(asyncio.wait(tasks), self._stop.requested.wait())
-        await _first_of(asyncio.wait(tasks), self._stop.urgent.wait(), asyncio.sleep(self._grace))
+        await first_of(asyncio.wait(tasks), self._stop.requested.wait())
+        await first_of(asyncio.wait(tasks), self._stop.urgent.wait(), asyncio.sleep(self._grace))
         for running in self._running.values():
             running.cancel(STOPPED)
         await asyncio.wait(tasks, timeout=HAND_BACK_WAIT)
@@ -568,12 +560,3 @@ def _monitor(worker: FleetWorker, listen: str) -> Monitor:
     from redraft.fleet.monitor import Monitor  # noqa: PLC0415 (needs an extra)
 
     return Monitor(worker, listen)
-
-
-async def _first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
-    """Wait for the first of some coroutines, and cancel the others."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in waiting]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await end_tasks(tasks)
