@@ -60,7 +60,7 @@ async def test_the_memory_survives_the_deletion_of_old_cycles(cycles):
     async with monitor(text=f"{MONITOR}memory: {{cycles: {cycles}}}\n", storage=store) as agent:
         for _ in range(12):
             await agent.run_cycle()
-            await (await agent.open())._delete_obsolete()
+            await (await agent.open())._clean_up()
             assert alike(await stored_memory(store), agent.memory)
     assert len(await store.find("cycle")) == cycles
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from redraft._steps import answer
-from redraft.cycles import trace
+from redraft.cycles import journal
 from redraft.cycles.agents import Agents, spent_document, spent_text
-from redraft.cycles.trace import trace_record
+from redraft.cycles.journal import trace_record
 from redraft.errors import ModelError
 from redraft.models.testing import ScriptedModel
 from redraft.protocols import ChatReply, ChatRequest, Message
@@ -101,7 +101,7 @@ async def test_secrets_are_withheld_before_anything_is_stored():
 
 
 def test_only_the_newest_traces_are_stored(monkeypatch):
-    monkeypatch.setattr(trace, "MAX_TRACES", 3)
+    monkeypatch.setattr(journal, "MAX_TRACES", 3)
     store = MemoryStore()
 
     async def main():
@@ -119,7 +119,7 @@ def call(text):
 
 
 def test_a_trace_is_bounded(monkeypatch):
-    monkeypatch.setattr(trace, "MAX_TRACE", 1_000)
+    monkeypatch.setattr(journal, "MAX_TRACE", 1_000)
     record = trace_record(7, [call("a" * 500), call("b" * 5_000), call("c" * 100)])
     assert [one["given"][0][0] for one in record.data["calls"]] == ["a", "c"]
     assert record.data["left_out"] == 1

@@ -455,7 +455,7 @@ class CycleAgent:
                 elif error := await self._run_substage(session, cycle, path, function, substage):
                     first = first or f"{path}: {error}"
                 if self._emit is not ignore:
-                    await session.steps_written()  # a listener may end the process
+                    await session.steps.settled()  # a listener may end the process
                 elapsed = 0.0 if is_skipped else _milliseconds_since(began)
                 self._emit(SubstageFinished(self.name, cycle.number, stage, name, elapsed, error, is_skipped))
             stages[stage] = _milliseconds_since(stage_began)
@@ -581,7 +581,7 @@ class CycleAgent:
             if not cycle.done():
                 logger.info("Stopping the agent %r after its current cycle.", self.name)
                 if self._sessions.current is not None:
-                    self._sessions.current.end_soon()
+                    self._sessions.current.steps.end()
                 await first_of(asyncio.wait([cycle]), stop.urgent.wait(), asyncio.sleep(grace))
             if cycle.done():
                 cycle.result()

@@ -11,6 +11,7 @@ from redraft._hints import keyword_hints
 from redraft._texts import as_text, shortened
 from redraft._validation import check_count, check_name, nearest
 from redraft.approvals import Approvals
+from redraft.cycles.journal import TRACE, trace_key
 from redraft.cycles.lease import LEASE, live_holder
 from redraft.cycles.mail import (
     DECISIONS,
@@ -39,7 +40,6 @@ from redraft.cycles.records import (
     stored_memory,
 )
 from redraft.cycles.storage import AgentLocation, known_locations, prune
-from redraft.cycles.trace import TRACE, trace_key
 from redraft.errors import ConfigError, DamagedRecordError, LeaseError
 from redraft.loop.runs import Exchange, StoredStep
 from redraft.redact.log import warn_once

@@ -1,18 +1,18 @@
-"""Journal: the finished steps of a cycle, so that a killed cycle repeats none of them."""
+"""Journal: the finished steps of a cycle, so that a killed cycle repeats none, and the trace of its calls."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from redraft._codec import from_record, to_record
-from redraft._steps import step_scope
 from redraft._tasks import Isolation
 from redraft.cycles.egress import PoisonError
 from redraft.cycles.records import CycleRecord
-from redraft.cycles.trace import calls_in, recorder
 from redraft.errors import LeaseError, StoreError
 from redraft.loop.journal import DEATHS_TOGETHER, Journalled, StepData
 from redraft.redact.log import logger
@@ -20,7 +20,7 @@ from redraft.stores.base import Record
 from redraft.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from redraft.cycles.write_behind import WriteBehind
     from redraft.protocols import Step
@@ -58,10 +58,12 @@ class CycleSteps:
     that is asked to end puts no step at risk.
 
     A cycle waits for its journal, however slow the store is, except while `write_behind` has marked the store
-    as away.
+    as away. Without `is_stored`, the steps are only collected, for the trace.
     """
 
-    def __init__(self, store: Store, cycle: CycleRecord, write_behind: WriteBehind) -> None:
+    def __init__(
+        self, store: Store, cycle: CycleRecord, write_behind: WriteBehind, *, is_stored: bool = True
+    ) -> None:
         self.store_error = ""
         # The journal protects against a killed process, not against a machine failure, so a database need
         # not flush its disk.
@@ -77,7 +79,7 @@ class CycleSteps:
         self._resumes = self._is_ending = False
         self._place = self._at_risk = ""
         self._deaths: dict[str, int] = {}
-        self._is_broken = self._is_previous_written = False
+        self._is_broken, self._is_previous_written = not is_stored, False
         self._write_lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[Any]] = set()
@@ -86,8 +88,9 @@ class CycleSteps:
 
     @property
     def calls(self) -> list[StepData]:
-        """The model calls of the cycle so far, including those of an earlier process."""
-        return calls_in(self._steps)
+        """The model calls of all processes of the cycle so far, each with the `step` that made it."""
+        inner = [(place.partition("/")[0], data) for place, data in self._steps.items() if "/" in place]
+        return [{"step": self._steps.get(outer, {}).get("name", ""), **data} for outer, data in inner]
 
     def journal(self, *, resumes: bool) -> Journalled:
         """The journal that writes here; `resumes` if an earlier process began the cycle."""
@@ -172,7 +175,7 @@ class CycleSteps:
         await self._write_behind.written(*self._writing)
 
     def _write_soon(self) -> None:
-        if self._timer is None:
+        if self._timer is None and not self._is_broken:
             self._timer = asyncio.get_running_loop().call_later(QUICK, self._write)
 
     def _write(self) -> None:
@@ -244,63 +247,67 @@ class IsolatedStep:
     again, the step fails with a `PoisonError`, and an effect where it begins (`check_step`).
     """
 
-    def __init__(self, step: Step, steps: CycleSteps | None, agent: str, callers: Mapping[str, bool]) -> None:
+    def __init__(self, step: Step, steps: CycleSteps, agent: str, callers: Mapping[str, bool]) -> None:
         self.__wrapped__ = step
         self._steps = steps
         self._agent = agent
         self._callers = callers
         self._name = ""
-        self._may_kill = False
 
     async def __call__(
         self, name: str, returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Replay a step, or carry it out: with the other steps of this process, alone, or no more."""
-        self._name = name
-        self._may_kill = name in self._callers
-        if self._steps is not None:
-            self._steps.may_kill = self._may_kill
+        self._name, self._steps.may_kill = name, name in self._callers
         return await self.__wrapped__(name, returns, self._isolated, fn, *args, **kwargs)
 
     async def _isolated(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        deaths = self._steps.deaths if self._may_kill and self._steps is not None else 0
-        is_inside, problem = _problem.get() is not None, ""
+        steps, is_inside, problem = self._steps, _problem.get() is not None, ""
+        deaths = steps.deaths if steps.may_kill else 0
         if deaths > DEATHS_TOGETHER:
             problem = (
                 f"{deaths} processes in a row died in {self._name!r}, the last one while it ran nothing "
                 "else, so it is not run again."
             )
+            steps.may_kill = False
         outside = _problem.set(problem)
         try:
             if problem and not self._callers[self._name]:
                 check_step()
-            if problem or is_inside or not self._may_kill:
-                return await self._begun(fn, *args, **kwargs)
-            is_suspect = deaths == DEATHS_TOGETHER
-            if is_suspect:
+            isolation = _isolations.setdefault(asyncio.get_running_loop(), Isolation())
+            turn = isolation.together() if steps.may_kill and not is_inside else nullcontext()
+            if deaths == DEATHS_TOGETHER and not is_inside:
                 warning = "The agent %r runs %r by itself: its process died %d times."
                 logger.warning(warning, self._agent, self._name, deaths)
-            isolation = _isolations.setdefault(asyncio.get_running_loop(), Isolation())
-            async with isolation.alone() if is_suspect else isolation.together():
-                return await self._begun(fn, *args, **kwargs)
+                turn = isolation.alone()
+            async with turn:
+                await steps.begin()
+                return await fn(*args, **kwargs)
         finally:
             _problem.reset(outside)
 
-    async def _begun(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._steps is not None:
-            self._steps.may_kill = self._may_kill and not _problem.get()
-            await self._steps.begin()
-        return await fn(*args, **kwargs)
+
+TRACE = "trace"
+"""The kind of the record of a cycle's model calls; its key is the number of the cycle modulo `MAX_TRACES`."""
+MAX_TRACES = 100
+"""The number of traces that are stored, one per cycle; later cycles overwrite the oldest."""
+MAX_TRACE = 1_000_000
+"""The maximum size of the trace of a cycle, in characters of JSON; further calls are left out."""
 
 
-def step_without_journal(write_behind: WriteBehind, calls: list[StepData]) -> Step:
-    """A step that only adds model calls to a list, and begins no effect without the lease."""
+def trace_key(number: int) -> str:
+    """The key of the trace of a cycle."""
+    return f"{number % MAX_TRACES:03d}"
 
-    async def step(
-        name: str, _returns: type[R], fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        await write_behind.check_lease()
-        with step_scope(step=recorder(name, calls)):
-            return await fn(*args, **kwargs)
 
-    return step
+def trace_record(number: int, calls: Iterable[StepData]) -> Record:
+    """The record of the trace of a cycle; calls beyond `MAX_TRACE` are counted, but not stored."""
+    stored: list[StepData] = []
+    left, left_out = MAX_TRACE, 0
+    for call in calls:
+        left -= (size := len(json.dumps(call, ensure_ascii=False)))
+        if left < 0:
+            left, left_out = left + size, left_out + 1
+        else:
+            stored.append(call)
+    return Record(TRACE, trace_key(number), {"calls": stored, "left_out": left_out, "cycle": number})

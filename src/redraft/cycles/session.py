@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,9 @@ from redraft.cycles.journal import (
     IsolatedStep,
     check_step,
     journalled_cycle,
-    step_without_journal,
+    trace_record,
 )
-from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, drop_excess_mail, mail_record
+from redraft.cycles.mail import DELIVERY, TAKEN, Mailbox, mail_record
 from redraft.cycles.memory import Memory, differences
 from redraft.cycles.notices import FAILURES, Failures
 from redraft.cycles.outbox import Outbox
@@ -34,8 +35,7 @@ from redraft.cycles.records import (
     stored_memory,
 )
 from redraft.cycles.reflect import apply_changes
-from redraft.cycles.storage import drop_cycles, prune, register
-from redraft.cycles.trace import trace_record
+from redraft.cycles.storage import prune, register
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -43,7 +43,6 @@ from redraft.stores.run_index import CYCLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-    from datetime import datetime
 
     from redraft.cycles.cycle import Cycle
     from redraft.cycles.memory import MemoryChange
@@ -51,11 +50,10 @@ if TYPE_CHECKING:
     from redraft.cycles.records import AgentCard, CycleStatus
     from redraft.cycles.spec import Retention
     from redraft.cycles.storage import AgentLocation
-    from redraft.loop.journal import StepData
     from redraft.protocols import Step
 
 DELETE_BATCH = 100
-"""The batch size for deleting obsolete records, and the interval for deleting excess mail, in cycles."""
+"""The number of cycles, or of obsolete records, after which old records are deleted."""
 OUTAGE = "outage"
 """The trigger in the record of the cycles that an agent ran before it could read its stored memory."""
 NOT_RESUMED = "it was not resumed, since an earlier version of Redraft began it, which gave cycles no id"
@@ -193,6 +191,9 @@ class Session:
         """When the last cycle before this session began, if that is stored."""
         self.unfinished: CycleRecord | None = None
         """The cycle to resume."""
+        no_cycle = CycleRecord(0, datetime.now(UTC))
+        self.steps = CycleSteps(location.store, no_cycle, self.write_behind, is_stored=False)
+        """The steps of the current or the last cycle."""
         self._cycles = cycles
         self._redact = redact
         self._retention = retention
@@ -200,10 +201,6 @@ class Session:
         self._current: CycleRecord | None = None
         self._provisional: CycleRecord | None = None
         """The sum of the cycles that have ended before the stored memory could be read."""
-        self._steps: CycleSteps | None = None
-        self._calls: list[StepData] = []
-        self._excess = 0
-        """The approximate number of stored cycles above the limit in the agent's file."""
         self._is_registered = False
         """Whether the agent's card is stored, and the state of an earlier process is loaded."""
         self._obsolete: list[tuple[str, str]] = []
@@ -222,8 +219,6 @@ class Session:
         if ended := self._continue_after(await self._last_cycle()):
             await self.write_behind.write_now(ended)
         await self._register()
-        if self.location.is_durable:
-            await prune(self.location, self._cycles)
 
     async def begin_cycle(self) -> None:
         """Prepare for a cycle: register the agent if an outage has prevented that."""
@@ -236,34 +231,20 @@ class Session:
                 logger.info("The card of the agent %r can't be stored yet: %s", self.location.agent, error)
 
     def step(self, record: CycleRecord, callers: Mapping[str, bool]) -> Step:
-        """The step for the effects of a cycle, with a journal if the store outlives the process.
+        """The step for the effects of a cycle; it is stored if the store outlives the process.
 
         `callers` are the steps that call functions of the program; true for actions.
         """
         self._current = record
-        if not self.location.is_durable or self.write_behind.is_away:
-            self._steps, self._calls = None, []
-            step = step_without_journal(self.write_behind, self._calls)
-        else:
-            self._steps = CycleSteps(self.location.store, record, self.write_behind)
-            step = self._steps.journal(resumes=self.unfinished is not None)
-        return IsolatedStep(step, self._steps, self.location.agent, callers)
-
-    def end_soon(self) -> None:
-        """Blame no step if the process dies, since it is asked to end."""
-        if self._steps is not None:
-            self._steps.end()
-
-    async def steps_written(self) -> None:
-        """Wait until every step that must not be repeated is written."""
-        if self._steps is not None:
-            await self._steps.settled()
+        is_stored = self.location.is_durable and not self.write_behind.is_away
+        self.steps = CycleSteps(self.location.store, record, self.write_behind, is_stored=is_stored)
+        step = self.steps.journal(resumes=is_stored and self.unfinished is not None)
+        return IsolatedStep(step, self.steps, self.location.agent, callers)
 
     async def _ready_for_effect(self) -> None:
         """Write all finished steps, from which the effect follows. Raises `LeaseError`, `PoisonError`."""
         check_step()
-        if self._steps is not None:
-            await self._steps.written()
+        await self.steps.written()
         await self.write_behind.check_lease()
 
     async def note(self, record: CycleRecord, notice: Notice | None = None) -> None:
@@ -281,7 +262,7 @@ class Session:
             taken += [mail_record(feedback, TAKEN) for feedback in cycle.pending]
             self.bus.remove(cycle.pending)
         records: list[Record] = []
-        if calls := self._calls if self._steps is None else self._steps.calls:
+        if calls := self.steps.calls:
             trace = trace_record(record.number, calls)
             if self.location.is_durable:  # in a thread, since redacting a long prompt takes a while
                 trace = replace(trace, data=await asyncio.to_thread(self._redact, dict(trace.data)))
@@ -308,9 +289,8 @@ class Session:
         if not self.location.is_durable:
             await self.give_up(record)
             return
-        if self._steps is not None:
-            self._steps.end()
-            await self._steps.written()
+        self.steps.end()
+        await self.steps.written()
         self.unfinished, self._current = record, None
         await self.note(record)
 
@@ -339,11 +319,10 @@ class Session:
         await self.bus.aclose()
         await self.outbox.aclose()
         self._obsolete += self.outbox.forget(None if self.unfinished is None else self.unfinished.id)
-        if self._steps is not None:
-            self._steps.close()
+        self.steps.close()
         if self._deleting is not None:
             await asyncio.wait([self._deleting])
-        await self._delete_obsolete()
+        await self._clean_up()
         await self.write_behind.aclose()
         if self.location.kind == "project":
             await self.location.store.aclose()
@@ -423,8 +402,7 @@ class Session:
             notices, failures = self.failures.report(record, self._clock())
             state += failures
         undelivered = [stored for notice in notices for stored in self.outbox.enter(notice)]
-        if self._steps is not None:
-            self._steps.close()
+        self.steps.close()
         if self.write_behind.is_provisional:
             self.write_behind.provisional_cycles += 1
             if self._provisional is None:
@@ -436,34 +414,23 @@ class Session:
             ended = [*memory, self._stored(record)]
         await self.write_behind.save([*ended, *taken, *state, *undelivered])
         self.outbox.wake()
-        if self._steps is not None:
-            await self._steps.aclose()
-            self._steps = None
+        await self.steps.aclose()
         self._obsolete += [(mail.kind, mail.key) for mail in taken]
         self._obsolete += [*self.outbox.forget(), *self.bus.drop_questions()]
-        self._excess += record.number > self._cycles
-        drops_mail = record.number % DELETE_BATCH == 0
-        is_batch_full = len(self._obsolete) + self._excess >= (
-            DELETE_BATCH if self.location.is_durable else 1
-        )
-        if (is_batch_full or drops_mail) and (self._deleting is None or self._deleting.done()):
-            self._deleting = asyncio.ensure_future(self._delete_obsolete(excess_mail=drops_mail))
+        is_due = record.number % DELETE_BATCH == 0 or len(self._obsolete) >= DELETE_BATCH
+        if is_due and (self._deleting is None or self._deleting.done()):
+            self._deleting = asyncio.ensure_future(self._clean_up())
 
-    async def _delete_obsolete(self, *, excess_mail: bool = False) -> None:
-        if not (self._obsolete or self._excess or excess_mail):
-            return
+    async def _clean_up(self) -> None:
+        """Delete obsolete records and old cycles."""
         await self.write_behind.flush()  # mail must be stored as taken before it is deleted
         if self.write_behind.is_away or await self.is_lost():
             return
         obsolete, self._obsolete = self._obsolete, []
-        excess, self._excess = self._excess, 0
         try:
-            if excess:
-                await drop_cycles(self.location.store, self.number - self._cycles, excess)
             await asyncio.gather(*(self.location.store.delete(kind, key) for kind, key in obsolete))
-            if excess_mail:
-                await drop_excess_mail(self.location.store)
-        except StoreError as error:  # the next start deletes them
+            await prune(self.location, self._cycles)
+        except StoreError as error:  # a later process deletes them
             logger.info(
                 "Old records of the agent %r could not be deleted yet: %s", self.location.agent, error
             )

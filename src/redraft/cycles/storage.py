@@ -14,12 +14,11 @@ from weakref import WeakValueDictionary
 
 from redraft._hints import keyword_hints
 from redraft.cycles.egress import EGRESS
-from redraft.cycles.journal import JOURNAL
+from redraft.cycles.journal import JOURNAL, TRACE
 from redraft.cycles.lease import LEASE, Lease, live_holder
 from redraft.cycles.mail import FEEDBACK, MESSAGE, TAKEN, drop_excess_mail
 from redraft.cycles.memory import Memory
-from redraft.cycles.records import CARD, MEMORY, listed_cycle, memory_from, memory_record
-from redraft.cycles.trace import TRACE
+from redraft.cycles.records import CARD, MEMORY, cycle_prefix, listed_cycle, memory_from, memory_record
 from redraft.cycles.write_behind import WriteBehind
 from redraft.errors import ConfigError
 from redraft.settings import load_settings, without_password
@@ -267,41 +266,17 @@ async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
     Returns the numbers of deleted `cycles` and `mail`.
     """
     store, counts = location.store, {"cycles": 0, "mail": 0}
-    last_stored = await _last_stored(store, cycles)
-    if last_stored is not None:
-        while old := await store.find(CYCLE, newest_first=True, after=last_stored, limit=BATCH):
-            counts["cycles"] += len(old)
-            await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
+    newest = await store.find(CYCLE, newest_first=True, limit=1)
+    first = cycle_prefix(listed_cycle(newest[0]).number - cycles + 1) if newest else ""
+    while old := [record for record in await store.find(CYCLE, limit=BATCH) if record.key < first]:
+        counts["cycles"] += len(old)
+        await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
         while taken := intact(await store.find(kind, where={"status": TAKEN}, limit=BATCH)):
             counts["mail"] += len(taken)
             await asyncio.gather(*(store.delete(kind, record.key) for record in taken))
     counts["mail"] += await drop_excess_mail(store)
     return counts
-
-
-async def drop_cycles(store: Store, last: int, count: int) -> None:
-    """Delete the oldest cycles, up to the number `last`; `count` is their approximate number."""
-    limit = max(1, min(count, BATCH))
-    while old := [
-        record for record in await store.find(CYCLE, limit=limit) if listed_cycle(record).number <= last
-    ]:
-        await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
-
-
-async def _last_stored(store: Store, cycles: int) -> Record | None:
-    """The record of the oldest of the newest `cycles` cycles; None if there are no more cycles."""
-    newest = await store.find(CYCLE, newest_first=True, limit=1)
-    oldest = await store.find(CYCLE, limit=1)
-    if not newest or listed_cycle(newest[0]).number - listed_cycle(oldest[0]).number < cycles:
-        return None  # no more, according to their numbers
-    left, last = cycles, None
-    while left:
-        page = await store.find(CYCLE, newest_first=True, after=last, limit=min(left, BATCH))
-        if not page:
-            return None
-        left, last = left - len(page), page[-1]
-    return last
 
 
 ERASED = "[erased]"

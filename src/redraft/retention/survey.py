@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from redraft.approvals import ANSWER, APPROVAL
-from redraft.cycles.journal import JOURNAL
+from redraft.cycles.journal import JOURNAL, TRACE
 from redraft.cycles.mail import FEEDBACK
 from redraft.cycles.records import CARD
 from redraft.cycles.storage import AGENT
-from redraft.cycles.trace import TRACE
 from redraft.errors import ConfigError, DamagedRecordError
 from redraft.evals.report import EVALUATION, TRY
 from redraft.fleet.gate import LIMIT, SPENDING
