@@ -10,9 +10,9 @@ from redraft.cycles import memory
 from redraft.cycles.mail import Feedback
 from redraft.cycles.memory import (
     MAX_ITEMS,
-    KeyDraft,
     Memory,
     MemoryChange,
+    by_id,
     differences,
     moment_of,
     stamp_of,
@@ -25,7 +25,6 @@ from redraft.cycles.reflect import (
     MAX_NEW,
     Patterns,
     _bounds,
-    alike,
     content_words,
     learn,
     metrics_config,
@@ -264,16 +263,11 @@ def test_the_prompt_of_learn_shows_bounded_memory():
         ("False-positive alerts in the night shift", "False positive alerts in the night-shift"),
         ("High temperatures lead to defects", "A high temperature leads to defects"),
         ("It doesn't help", "It doesn\u2019t help"),
-        (
-            "Vibration above 80 at line B7 precedes bearing failures by hours",
-            "Strong vibration above 80 at line B7 precedes bearing failures by hours",
-        ),
         ("漂移在夜间", "漂移在夜间"),
     ],
 )
 def test_near_identical_descriptions(one, other):
-    assert alike(content_words(one), content_words(other))
-    assert alike(content_words(other), content_words(one))
+    assert content_words(one) == content_words(other) != ()
 
 
 @pytest.mark.parametrize(
@@ -296,26 +290,15 @@ def test_near_identical_descriptions(one, other):
         ("latency causes errors", "errors cause latency"),
         ("The red valve leaks", "The blue valve leaks"),
         ("Deliveries come late on Monday", "Deliveries come late on Tuesday"),
-        (
-            "Deliveries to the plant arrive late in every week of winter",
-            "Deliveries to the plant never arrive late in every week of winter",
-        ),
-        (
-            "Deliveries to the plant arrive late in every week of winter",
-            "Deliveries of Acme to the plant arrive late in every week of winter",
-        ),
-        ("the", "a"),
-        ("", ""),
     ],
 )
 def test_different_statements(one, other):
-    assert not alike(content_words(one), content_words(other))
-    assert not alike(content_words(other), content_words(one))
+    assert content_words(one) != content_words(other)
 
 
 def test_comparing_long_descriptions_is_fast():
     for text in ("a1 " * 10_000, "1." * 20_000 + " ", "-" * 30_000 + "1", "1" + "," * 30_000):
-        assert alike(content_words(text), content_words(f"{text} "))
+        assert content_words(text) == content_words(f"{text} ")
 
 
 DONE = {
@@ -492,11 +475,12 @@ LEARNINGS = some.sampled_from(
 )
 
 
-def learn_patterns(learned, known=KNOWN, rendered=(), redact=lambda value: value):
-    drafted = KeyDraft(known, moment_of(LATER))
-    patterns = Patterns(drafted, reflecting(), LATER, count(1), redact)
-    patterns.update(learned, set(rendered))
-    items = list(drafted.finish())
+def learn_patterns(learned, known=KNOWN, rendered=(), **options):
+    cycle = reflecting(**options)
+    cycle.rendered = set(rendered)
+    patterns = Patterns(by_id(known), cycle, moment_of(LATER), count(1))
+    patterns.update(learned)
+    items = list(patterns.items.values())
     changes = differences(Memory({"patterns": known}), Memory({"patterns": items}))
     return items, patterns.refusals, list(changes)
 

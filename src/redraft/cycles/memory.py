@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
@@ -137,47 +137,25 @@ def latest_stamp(now: datetime) -> str:
     return stamp_of(moment_after(now, SKEW.total_seconds()) or now)
 
 
-class KeyDraft:
-    """The items under a memory key while a cycle adds, replaces and removes some, at the time `now`.
+def by_id(items: Iterable[Item]) -> dict[str, Item]:
+    """Items by their ids, in their order."""
+    return {str(item.get("id")): item for item in items}
 
-    Iterating yields each item with its position, which removals do not change.
+
+def add_item(items: dict[str, Item], item: Item, now: datetime) -> None:
+    """Add an item after the others.
+
+    Its timestamp is raised to that of the last item if it is earlier, unless that is in the future.
     """
+    last = str(next(reversed(items.values()), {}).get("timestamp", ""))
+    is_ordered = item["timestamp"] >= last or last > latest_stamp(now)
+    items[item["id"]] = item if is_ordered else {**item, "timestamp": last}
 
-    def __init__(self, items: Sequence[Item], now: datetime) -> None:
-        self._items: list[Item | None] = list(items)
-        self._now = now
-        self._latest = latest_stamp(now)
 
-    def __iter__(self) -> Iterator[tuple[int, Item]]:
-        return ((position, item) for position, item in enumerate(self._items) if item is not None)
-
-    def append(self, item: Item) -> None:
-        """Add an item.
-
-        Its timestamp is raised to that of the last item if it is earlier, unless that is in the future.
-        """
-        last = next(
-            (str(stored.get("timestamp", "")) for stored in reversed(self._items) if stored is not None), ""
-        )
-        is_ordered = item["timestamp"] >= last or last > self._latest
-        self._items.append(item if is_ordered else {**item, "timestamp": last})
-
-    def renewed_stamp(self, item: Item) -> str:
-        """The timestamp of an item that is renewed now."""
-        now = stamp_of(self._now)
-        return now if item["timestamp"] > self._latest else max(now, item["timestamp"])
-
-    def replace(self, position: int, item: Item) -> None:
-        """Replace an item by an item with the same id."""
-        self._items[position] = item
-
-    def remove(self, position: int) -> None:
-        """Remove an item."""
-        self._items[position] = None
-
-    def finish(self, max_items: int | None = None, oldest: datetime | None = None) -> Sequence[Item]:
-        """The items within the bounds, as `retained` defines them."""
-        return retained([item for _, item in self], max_items, oldest, self._now)
+def renewed_stamp(item: Item, now: datetime) -> str:
+    """The timestamp of an item that is renewed now."""
+    stamp = stamp_of(now)
+    return stamp if item["timestamp"] > latest_stamp(now) else max(stamp, item["timestamp"])
 
 
 def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
@@ -187,7 +165,7 @@ def differences(before: Memory, after: Memory) -> tuple[MemoryChange, ...]:
         old, new = before.of(key), after.of(key)
         if len(old) == len(new) and all(map(is_, old, new)):
             continue
-        old_by_id, new_by_id = ({str(item.get("id")): item for item in items} for items in (old, new))
+        old_by_id, new_by_id = by_id(old), by_id(new)
         changes += [
             MemoryChange(key, name, item, None, at)
             for at, (name, item) in enumerate(old_by_id.items())

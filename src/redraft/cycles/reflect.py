@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -21,14 +21,17 @@ from redraft.cycles.memory import (
     PATTERNS,
     RECENT_ACTIONS,
     STANDARD_KEYS,
-    KeyDraft,
+    Item,
     Memory,
     MemoryChange,
+    add_item,
+    by_id,
     clamped,
     confidence_of,
     differences,
     moment_of,
     redacted_and_truncated,
+    renewed_stamp,
     retained,
     stamp_of,
     truncated,
@@ -40,10 +43,9 @@ from redraft.memory.safety import violation
 from redraft.text.replies import json_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Sequence
 
     from redraft.cycles.mail import Feedback
-    from redraft.cycles.memory import Item
     from redraft.cycles.spec import AgentSpec, Learn, Retention
 
 INSIGHTS = "insights"
@@ -153,20 +155,21 @@ def next_memory(cycle: Cycle, retention: Mapping[str, Retention], now: datetime)
     all_keys = {*STANDARD_KEYS, *cycle.memory.items, *cycle.state.memory, *retention}
     all_keys |= {key for key, _ in cycle.learnings}
     keys = dict.fromkeys([*cycle.memory.items, *sorted(all_keys)])
-    drafts = {key: KeyDraft(cycle.memory.of(key), now) for key in keys}
+    drafts = {key: by_id(cycle.memory.of(key)) for key in keys}
     redact = cycle.runtime.redact
-    for item in action_items(cycle, redact, now):
-        drafts[RECENT_ACTIONS].append(item)
-    for item in violation_items(cycle, redact, now):
-        drafts[CONSTRAINTS].append(item)
-    for feedback in cycle.pending:
-        drafts[FEEDBACK].append(feedback_item(feedback, redact, now))
+    new_items = {
+        RECENT_ACTIONS: action_items(cycle, redact, now),
+        CONSTRAINTS: violation_items(cycle, redact, now),
+        FEEDBACK: [feedback_item(feedback, redact, now) for feedback in cycle.pending],
+    }
+    for key, items in new_items.items():
+        for item in items:
+            add_item(drafts[key], item, now)
     refusals = _merge_learnings(cycle, drafts, now)
     # A wrong clock must not expire items; if the clock is right, the next cycle deletes them.
     before = cycle.previous_start
     expiry_time = now if before is None or now - before <= MAX_PAUSE else before
-    items = {key: draft.finish(*_bounds(retention.get(key), expiry_time)) for key, draft in drafts.items()}
-    memory = Memory(items, cycle.number)
+    memory = Memory(_within_bounds(drafts, retention, expiry_time, now), cycle.number)
     return NextMemory(memory, differences(cycle.memory, memory), tuple(refusals))
 
 
@@ -178,7 +181,7 @@ def apply_changes(
     now: datetime,
 ) -> Memory:
     """Apply changes of another memory, as changes of `cycle`, within the retention of each key."""
-    items_by_id = {key: {str(item.get("id")): item for item in items} for key, items in memory.items.items()}
+    items_by_id = {key: by_id(items) for key, items in memory.items.items()}
     for change in changes:
         items = items_by_id.setdefault(change.key, {})
         if change.after is None:
@@ -187,23 +190,29 @@ def apply_changes(
             items[change.id] = {**change.after, "cycle": cycle}
         elif change.id in items:  # it may have been dropped since
             items[change.id] = change.after
-    within_bounds = {
-        key: retained(list(items.values()), *_bounds(retention.get(key), now), now)
-        for key, items in items_by_id.items()
+    return Memory(_within_bounds(items_by_id, retention, now, now), cycle)
+
+
+def _within_bounds(
+    drafts: Mapping[str, dict[str, Item]],
+    retention: Mapping[str, Retention],
+    expiry_time: datetime,
+    now: datetime,
+) -> dict[str, Sequence[Item]]:
+    return {
+        key: retained(list(draft.values()), *_bounds(retention.get(key), expiry_time), now)
+        for key, draft in drafts.items()
     }
-    return Memory(within_bounds, cycle)
 
 
-def _merge_learnings(cycle: Cycle, drafts: Mapping[str, KeyDraft], now: datetime) -> list[str]:
+def _merge_learnings(cycle: Cycle, drafts: Mapping[str, dict[str, Item]], now: datetime) -> list[str]:
     """Merge the learnings of a cycle; return the refusals, with reasons."""
     ids = count(1)
     refusals: list[str] = []
     for key, learned in cycle.learnings:
-        stamp, redact = stamp_of(now), cycle.runtime.redact
-        Patterns(drafts[key], cycle, stamp, ids, redact, refusals).update(learned, cycle.rendered)
+        Patterns(drafts[key], cycle, now, ids, refusals).update(learned)
         if INSIGHTS in cycle.state.memory:
-            insights = Patterns(drafts[INSIGHTS], cycle, stamp, ids, redact, refusals)
-            insights.add(learned.get(INSIGHTS))
+            Patterns(drafts[INSIGHTS], cycle, now, ids, refusals).add(learned.get(INSIGHTS))
     return refusals
 
 
@@ -332,18 +341,16 @@ class Patterns:
     Model output is bounded and never raises.
     """
 
-    items: KeyDraft
+    items: dict[str, Item]
+    """The items under the key, by their ids."""
     cycle: Cycle
-    now: str
-    """The timestamp of new patterns."""
+    now: datetime
     ids: Iterator[int]
     """The numbers of new patterns within the cycle."""
-    redact: Callable[[Any], Any]
-    """Removes secrets and personal data from new patterns."""
     refusals: list[str] = field(default_factory=list[str])
     """The patterns that were refused, with the reasons."""
 
-    def update(self, learned: Mapping[str, Any], rendered: set[str]) -> None:
+    def update(self, learned: Mapping[str, Any]) -> None:
         """Adjust the patterns that Reason saw, reinforce, remove deprecated patterns, then add new patterns.
 
         `learned` has `newPatterns`, `reinforcedPatterns`, `deprecatedPatterns`, `confidenceAdjustment`;
@@ -351,13 +358,13 @@ class Patterns:
         """
         gain = learned.get("confidenceAdjustment")
         if is_number(gain):
-            for position, item in list(self.items):
-                if item.get("id") in rendered:
-                    self.items.replace(position, {**item, "confidence": clamped(confidence_of(item) + gain)})
-        for position, item in self._named(learned.get("reinforcedPatterns")):
-            self._reinforce(position, item)
-        for position, _ in self._named(learned.get("deprecatedPatterns")):
-            self.items.remove(position)
+            for name in self.items.keys() & self.cycle.rendered:
+                item = self.items[name]
+                self.items[name] = {**item, "confidence": clamped(confidence_of(item) + gain)}
+        for name in self._named(learned.get("reinforcedPatterns")):
+            self._reinforce(name)
+        for name in self._named(learned.get("deprecatedPatterns")):
+            del self.items[name]
         self.add(learned.get("newPatterns"))
 
     def add(self, patterns: Any) -> None:
@@ -371,14 +378,15 @@ class Patterns:
                 f"the limit is {MAX_NEW} at once"
             )
 
-    def _named(self, names: Any) -> list[tuple[int, Item]]:
+    def _named(self, names: Any) -> list[str]:
+        """The ids of the patterns that are named, by id or exact description."""
         unique_names = {_name_of(name) for name in _pattern_list(names)[:MAX_NAMED]} - {""}
         if not unique_names:
             return []
         return [
-            (position, item)
-            for position, item in self.items
-            if item.get("id") in unique_names or item.get("description") in unique_names
+            name
+            for name, item in self.items.items()
+            if name in unique_names or item.get("description") in unique_names
         ]
 
     def _add(self, value: Any) -> None:
@@ -391,14 +399,11 @@ class Patterns:
             self.refusals.append(f"the pattern {description} was not taken: it holds {reason}")
             return
         if (similar := self._find_similar(pattern)) is not None:
-            self._reinforce(*similar, pattern.get("confidence"))
+            self._reinforce(similar, pattern.get("confidence"))
             return
-        own_fields = {
-            "id": f"p{self.cycle.item_id(next(self.ids))}",
-            "timestamp": self.now,
-            "cycle": self.cycle.number,
-        }
-        self.items.append({**own_fields, **pattern, "confidence": confidence_of(pattern), "count": 1})
+        fields = {**pattern, "confidence": confidence_of(pattern), "count": 1}
+        new = _item(f"p{self.cycle.item_id(next(self.ids))}", self.now, self.cycle.number, fields)
+        add_item(self.items, new, self.now)
 
     def _pattern_of(self, value: Any) -> dict[str, Any] | None:
         """The pattern in a model's answer, redacted and bounded; None if it has no description."""
@@ -408,35 +413,29 @@ class Patterns:
             return None
         others = {name: inner for name, inner in fields.items() if name not in {*_RESERVED, "description"}}
         pattern = redacted_and_truncated(
-            {"description": description.strip(), **others}, self.redact, MAX_ITEM
+            {"description": description.strip(), **others}, self.cycle.runtime.redact, MAX_ITEM
         )
         return {**pattern, "description": truncated(pattern["description"], MAX_DESCRIPTION)}
 
-    def _find_similar(self, pattern: Mapping[str, Any]) -> tuple[int, Item] | None:
-        """A near-identical pattern, with its position."""
-        content, kind = content_words(pattern["description"]), pattern.get("type")
-        size = len(content.words)
-        for position, item in self.items:
-            other = content_words(item.get("description", ""))
-            # Comparing the lengths first rules out most patterns at a fraction of the cost.
-            is_near = len(other.words) - size in (-1, 0, 1) and alike(content, other)
-            if is_near and item.get("type") == kind:
-                return position, item
+    def _find_similar(self, pattern: Mapping[str, Any]) -> str | None:
+        """The id of a near-identical pattern of the same type."""
+        words, kind = content_words(pattern["description"]), pattern.get("type")
+        for name, item in self.items.items():
+            if words and item.get("type") == kind and content_words(item.get("description", "")) == words:
+                return name
         return None
 
-    def _reinforce(self, position: int, item: Item, stated: Any = None) -> None:
+    def _reinforce(self, name: str, stated: Any = None) -> None:
         """Raise the count and the confidence, and renew the timestamp, since the pattern still occurs."""
+        item = self.items[name]
         confidence = max(confidence_of(item) + CONFIDENCE_STEP, 0.0 if stated is None else clamped(stated))
-        self.items.replace(
-            position,
-            {
-                **item,
-                "timestamp": self.items.renewed_stamp(item),
-                "since": item.get("since", item["timestamp"]),
-                "confidence": clamped(confidence),
-                "count": item.get("count", 1) + 1,
-            },
-        )
+        self.items[name] = {
+            **item,
+            "timestamp": renewed_stamp(item, self.now),
+            "since": item.get("since", item["timestamp"]),
+            "confidence": clamped(confidence),
+            "count": item.get("count", 1) + 1,
+        }
 
 
 def _pattern_list(value: Any) -> list[Any]:
@@ -463,9 +462,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-MIN_WORDS_TO_DIFFER = 6
-"""From this length on, near-identical descriptions may differ by an additional word."""
-
 _TOKEN = re.compile(
     r"""!=|[<>=\u2264\u2265\u2260%]+             # signs
     |(?<!\w)[-+]?\d(?:[\w.,:/-]*\w)?          # numbers, times, ranges, and names that begin with a digit
@@ -479,58 +475,19 @@ _FILLERS = frozenset(
     very quite rather really also then just still again slightly somewhat can may might could would should
     will observed noted""".split()  # noqa: SIM905 (a list of quoted words is no easier to read)
 )
-# Adding one of these words changes the statement; so does a number, a sign, or a name.
-_SIGNIFICANT = frozenset(
-    """no not never none nor neither nothing without cannot only except unless until if but rarely seldom
-    hardly barely less least fewer more most all any every each some few many up down high low higher lower
-    above below over under before after increase decrease increasing decreasing rise fall rising falling
-    first last min max minimum maximum left right true false on off in out start stop begin end open close
-    fast slow hot cold always early late success failure pass fail new old""".split()  # noqa: SIM905 (as above)
-)
 _PLURAL = re.compile(r"(?<=[a-z]{3})(?<![su])s\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class ContentWords:
-    """The words of a description without fillers."""
-
-    words: tuple[str, ...]
-    significant: frozenset[str]
-    """Words whose addition changes the statement."""
-
-
 @lru_cache(maxsize=2048)
-def content_words(description: str) -> ContentWords:
-    """The words of a description, without case, punctuation, plurals, articles and hedges."""
+def content_words(description: str) -> tuple[str, ...]:
+    """The words of a description, without case, punctuation, plurals, articles and hedges.
+
+    They are equal for near-identical descriptions.
+    """
     words: list[str] = []
-    significant: set[str] = set()
     for token in _TOKEN.findall(description):
         plain = token.casefold().replace("\u2019", "'")
         is_name = (token.isupper() and len(token) > 1) or (bool(words) and token[0].isupper())
-        if plain in _FILLERS and not is_name:
-            continue
-        word = _PLURAL.sub("", plain)
-        if is_name or plain in _SIGNIFICANT or "n't" in plain or not word.isalpha():
-            significant.add(word)
-        words.append(word)
-    return ContentWords(tuple(words), frozenset(significant))
-
-
-def alike(first: ContentWords, second: ContentWords) -> bool:
-    """Whether two descriptions are near-identical: the same words in the same order.
-
-    A long description may have one more word, unless that is a number, a sign, a negation, a direction or a
-    name. Replacing a word makes a different statement: "above 80" and "above 90", "red valve" and "blue
-    valve".
-    """
-    excess = len(first.words) - len(second.words)
-    if not excess:
-        return bool(first.words) and first.words == second.words
-    short, long = (second, first) if excess > 0 else (first, second)
-    if abs(excess) > 1 or len(short.words) < MIN_WORDS_TO_DIFFER:
-        return False
-    at = next(
-        (at for at, (left, right) in enumerate(zip(short.words, long.words, strict=False)) if left != right),
-        len(short.words),
-    )
-    return short.words[at:] == long.words[at + 1 :] and long.words[at] not in long.significant
+        if is_name or plain not in _FILLERS:
+            words.append(_PLURAL.sub("", plain))
+    return tuple(words)
