@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from redraft.cycles.agent import CycleAgent
-from redraft.cycles.egress import AgentEffect, Egress, LimitError
+from redraft.cycles.egress import Egress, LimitError
 from redraft.cycles.lease import Lease, live_holder
 from redraft.cycles.memory import past_stamps, retained, stamp_of
 from redraft.cycles.spec import ActionLimit, AgentFile, CronTrigger, parse_agent_file
@@ -99,7 +99,7 @@ async def test_effects_of_a_clock_in_the_future_count_from_now(restarts):
         return True
 
     async def act(key):
-        return await egress.act(AgentEffect(key, {"refunds": hourly}), done)
+        return await egress.act(key, done, {"refunds": hourly})
 
     egress.load(None)
     clock.passes(days=YEARS.days)

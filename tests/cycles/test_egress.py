@@ -4,7 +4,7 @@ import pytest
 
 from redraft.cycles import CycleAgent
 from redraft.cycles.actuate import execute
-from redraft.cycles.egress import AgentEffect, Egress, LimitError
+from redraft.cycles.egress import Egress, LimitError
 from redraft.cycles.spec import ActionLimit, AgentSpec
 from redraft.errors import LeaseError
 from redraft.stores.sqlite import MemoryStore
@@ -19,7 +19,7 @@ async def act(egress, key, **limits):
     async def perform():
         return key
 
-    return await egress.act(AgentEffect(key, limits), perform)
+    return await egress.act(key, perform, limits)
 
 
 async def test_a_limit_counts_the_effects_within_its_period():
@@ -41,7 +41,12 @@ async def test_a_limit_counts_the_effects_within_its_period():
 
 async def test_counters_outlive_the_process_until_their_period_ends():
     clock, hourly = Clock(), ActionLimit(max_runs=1, per_ms=HOUR)
-    first, second = Egress(no_lease, clock, unsaved), Egress(no_lease, clock, unsaved)
+    saved = []
+
+    async def save(records):
+        saved[:] = records
+
+    first, second = Egress(no_lease, clock, unsaved), Egress(no_lease, clock, save)
     await act(first, "a", refunds=hourly)
     assert first.take_record() == []  # the stored counters are not loaded yet
     first.load(None)
@@ -51,9 +56,8 @@ async def test_counters_outlive_the_process_until_their_period_ends():
     with pytest.raises(LimitError):
         await act(second, "b", refunds=hourly)
     clock.passes(hours=2)
-    second.claim(AgentEffect("b", {"others": hourly}))
-    [record] = second.take_record()
-    assert list(record.data["runs"]) == ["others"]
+    await act(second, "b", others=hourly)
+    assert [list(record.data["runs"]) for record in saved] == [["others"]]
 
 
 def test_an_effect_is_counted_even_if_it_kills_the_process():
@@ -70,7 +74,7 @@ def test_an_effect_is_counted_even_if_it_kills_the_process():
 
     egress.load(None)
     with pytest.raises(SystemExit):
-        run(egress.act(AgentEffect("a", {"refunds": hourly}), perform))
+        run(egress.act("a", perform, {"refunds": hourly}))
 
 
 async def test_a_period_beyond_the_calendar_never_ends():

@@ -11,7 +11,7 @@ from redraft._clock import uptime
 from redraft._texts import short_repr, shortened
 from redraft.cycles.calls import ask_model, call_configured, call_function
 from redraft.cycles.cycle import error_line, render_text
-from redraft.cycles.egress import AgentEffect, LimitError
+from redraft.cycles.egress import LimitError
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.notices import alert_notice
 from redraft.cycles.reason import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redraft.cycles.cycle import Cycle
-    from redraft.cycles.spec import Check, Evaluate
+    from redraft.cycles.spec import ActionLimit, Check, Evaluate
 
 ALERTS = "alerts"
 """The topic of alerts on the bus."""
@@ -118,21 +118,24 @@ async def _outcome(
         return {**outcome, "status": "failed", "error": problem}
     named_limits = {substage.name: substage.config.limit, f"{substage.name}/{action.name}": action.limit}
     limits = {name: limit for name, limit in named_limits.items() if limit is not None}
-    effect = AgentEffect(outcome["idempotencyKey"], limits)
-    outcome = await cycle.step(step, dict[str, Any], _run, outcome, entry, action, effect, cycle)
+    outcome = await cycle.step(step, dict[str, Any], _run, outcome, entry, action, limits, cycle)
     if outcome["error"] is not None:
         cycle.failures.append(f"{step}: {outcome['error']}")
     return outcome
 
 
 async def _run(
-    outcome: dict[str, Any], entry: dict[str, Any], action: AnyAction, effect: AgentEffect, cycle: Cycle
+    outcome: dict[str, Any],
+    entry: dict[str, Any],
+    action: AnyAction,
+    limits: Mapping[str, ActionLimit],
+    cycle: Cycle,
 ) -> dict[str, Any]:
-    began = uptime()
+    began, key = uptime(), outcome["idempotencyKey"]
     outcome = {**outcome, "startedAt": stamp_of(cycle.runtime.clock())}
     scope = action_scope(entry, action)
     try:
-        result = await cycle.runtime.egress.act(effect, lambda: _perform(action, scope, effect.key, cycle))
+        result = await cycle.runtime.egress.act(key, lambda: _perform(action, scope, key, cycle), limits)
         outcome["result"] = _bounded(result)
     except LeaseError:
         raise

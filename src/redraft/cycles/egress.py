@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from redraft._clock import SKEW, moment_after
 from redraft._texts import counted
 from redraft.cycles.memory import moment_of, stamp_of
-from redraft.cycles.spec import ActionLimit
 from redraft.errors import RedraftError
 from redraft.stores.base import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from redraft.cycles.spec import ActionLimit
 
 R = TypeVar("R")
 
@@ -30,16 +30,6 @@ class LimitError(RedraftError):
 
 class PoisonError(RedraftError):
     """A step has killed process after process, so it is not run again."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentEffect:
-    """A side effect of an agent."""
-
-    key: str
-    """The idempotency key, by which a receiver recognises a repetition."""
-    limits: Mapping[str, ActionLimit] = field(default_factory=dict[str, ActionLimit])
-    """Its limits, by the name of the counter. Several effects may share a counter."""
 
 
 class Egress:
@@ -65,48 +55,47 @@ class Egress:
         """By counter, the keys of the counted effects, each with the time until which it counts."""
         self._is_changed = self._is_loaded = False
 
-    async def act(self, effect: AgentEffect, perform: Callable[[], Awaitable[R]]) -> R:
-        """Run an effect. Raises `LimitError`, `LeaseError`, and any error of `perform`."""
+    async def act(
+        self,
+        key: str,
+        perform: Callable[[], Awaitable[R]],
+        limits: Mapping[str, ActionLimit] = MappingProxyType({}),
+    ) -> R:
+        """Run an effect. Raises `LimitError`, `LeaseError`, and any error of `perform`.
+
+        A receiver recognises a repetition by the `key`. `limits` are its limits, by the name of the counter,
+        which several effects may share.
+        """
         await self.ready()
-        self.claim(effect)
+        self._count(key, limits)
         if records := self.take_record():
             await self._save(records)
         return await perform()
 
-    def claim(self, effect: AgentEffect) -> None:
+    def _count(self, key: str, limits: Mapping[str, ActionLimit]) -> None:
         """Count an effect that is about to happen. Raises `LimitError` if a limit forbids it now."""
-        self._check_limits(effect)
-        for name, limit in effect.limits.items():
-            runs = self._runs.setdefault(name, {})
-            if effect.key not in runs:
-                runs[effect.key] = stamp_of(moment_after(self._clock(), limit.per_ms / 1000) or MAX_TIME)
-                self._is_changed = True
-
-    def _check_limits(self, effect: AgentEffect) -> None:
-        now = stamp_of(self._clock())
-        for name, limit in effect.limits.items():
-            self._clamp(name, limit)
-            counting = {key: until for key, until in self._runs.get(name, {}).items() if until > now}
-            if effect.key in counting or len(counting) < limit.max_runs:
+        now, ends = self._clock(), dict[str, str]()
+        for name, limit in limits.items():
+            end = moment_after(now, limit.per_ms / 1000) or MAX_TIME
+            latest = stamp_of(moment_after(end, SKEW.total_seconds()) or MAX_TIME)
+            ends[name], runs = stamp_of(end), self._runs.setdefault(name, {})
+            for counted_key, until in runs.items():
+                if until > latest:  # counted by a wrong clock: as if it happened now
+                    runs[counted_key], self._is_changed = ends[name], True
+            counting = {key: until for key, until in runs.items() if until > stamp_of(now)}
+            if key in counting or len(counting) < limit.max_runs:
                 continue
             hint = ""
             if limit.max_runs:
                 frees = moment_of(sorted(counting.values())[len(counting) - limit.max_runs]) or MAX_TIME
-                seconds = (frees - self._clock()).total_seconds()
-                hint = f"; the next one is allowed in {max(1, round(seconds)):,} s"
+                hint = f"; the next one is allowed in {max(1, round((frees - now).total_seconds())):,} s"
             raise LimitError(
                 f"the limit of {name!r} is reached: {counted(limit.max_runs, 'run')} in "
                 f"{limit.per_ms / 1000:,g} s{hint}"
             )
-
-    def _clamp(self, name: str, limit: ActionLimit) -> None:
-        """Treat effects that a wrong clock counted in the future as if they happened now."""
-        end = moment_after(self._clock(), limit.per_ms / 1000)
-        latest = MAX_TIME if end is None else moment_after(end, SKEW.total_seconds()) or MAX_TIME
-        for key, until in self._runs.get(name, {}).items():
-            if end is not None and until > stamp_of(latest):
-                self._runs[name][key] = stamp_of(end)
-                self._is_changed = True
+        for name, end in ends.items():
+            if key not in self._runs[name]:
+                self._runs[name][key], self._is_changed = end, True
 
     # Between processes
 

@@ -15,7 +15,6 @@ from redraft._codec import from_record, to_json, to_record
 from redraft._tasks import end_tasks
 from redraft._texts import counted
 from redraft.cycles.cycle import error_line
-from redraft.cycles.egress import AgentEffect
 from redraft.cycles.mail import NOTICE, OUTBOX, AgentMessage
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.notices import Notice
@@ -286,7 +285,7 @@ class Outbox:
             return True
         name = NAMES[entry.kind]
         try:
-            await self._egress.act(AgentEffect(entry.key), lambda: self._deliver(entry))
+            await self._egress.act(entry.key, lambda: self._deliver(entry))
         except LeaseError:
             raise
         except Exception as error:  # noqa: BLE001 (any error leads to a retry)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from redraft._codec import to_json
 from redraft.cycles.calls import call_function
 from redraft.cycles.cycle import error_line, render_text
-from redraft.cycles.egress import AgentEffect, LimitError, PoisonError
+from redraft.cycles.egress import LimitError, PoisonError
 from redraft.cycles.mail import AgentMessage
 from redraft.cycles.memory import stamp_of
 from redraft.cycles.spec import ApiSense, CsvSense, FunctionSense, Sense, SenseSubstage
@@ -121,9 +121,9 @@ async def _read_all(substages: Sequence[SenseSubstage], cycle: Cycle) -> Reading
 async def _act(substage: ApiSense, cycle: Cycle) -> Reading:
     """Read a source with side effects; it fails beyond its limit, and if it has killed its processes."""
     name, limit = f"sense/{substage.name}", substage.config.limit
-    effect = AgentEffect(cycle.idempotency_key(name), {} if limit is None else {name: limit})
+    key, limits = cycle.idempotency_key(name), {} if limit is None else {name: limit}
     try:
-        return await cycle.runtime.egress.act(effect, lambda: _read_safely(substage, cycle))
+        return await cycle.runtime.egress.act(key, lambda: _read_safely(substage, cycle), limits)
     except (LimitError, PoisonError) as error:
         return Reading(error=str(error))
 
