@@ -85,68 +85,36 @@ def waiting_notice(record: CycleRecord, agent: str, default: str | None, now: st
     lines += ["", *(_plan_line(entry) for entry in plan), ""]
     lines.append("There is no time limit." if until is None else f"If nobody decides by {until}: {default}.")
     lines.append(f"Decide on its page, or with: redraft approve {shlex.quote(agent)}")
-    return Notice(
+    return _notice(
         "waiting",
+        record,
         agent,
-        record.number,
-        _title(f"{agent} is waiting for you: {names}"),
+        f"{agent} is waiting for you: {names}",
         _text(lines),
         now,
-        url=page_url(agent, record.id, "waiting"),
-        details={"plan": plan, "waits_until": until, "default": default},
-        cycle_id=record.id,
-    )
-
-
-def failure_notice(
-    record: CycleRecord, agent: str, begun: Sequence[str], failures: Sequence[str], now: str
-) -> Notice:
-    """The notice of the failures of a cycle; `begun` are the new ones among them."""
-    lines = [f"Cycle {record.number} of {agent} {record.status} with:", "", *map(_line, failures)]
-    return Notice(
-        "failure",
-        agent,
-        record.number,
-        _title(f"{agent}: {begun[0]}"),
-        _text(lines),
-        now,
-        url=page_url(agent, record.id),
-        details={"status": record.status, "failures": list(failures)},
-        cycle_id=record.id,
-    )
-
-
-def recovery_notice(record: CycleRecord, agent: str, steps: Sequence[str], now: str) -> Notice:
-    """The notice of steps that no longer fail."""
-    return Notice(
-        "recovery",
-        agent,
-        record.number,
-        _title(f"{agent} has recovered: {', '.join(steps)}"),
-        _text([f"By cycle {record.number} of {agent}, these no longer fail:", "", *map(_line, steps)]),
-        now,
-        "info",
-        page_url(agent, record.id),
-        {"steps": list(steps)},
-        record.id,
+        {"plan": plan, "waits_until": until, "default": default},
     )
 
 
 def alert_notice(cycle: Cycle, alert: str, severity: str, message: str, now: str) -> Notice:
     """The notice of an alert."""
     agent = cycle.spec.name
-    return Notice(
-        "alert",
-        agent,
-        cycle.number,
-        _title(f"{agent}: {message}"),
-        message,
-        now,
-        severity,
-        page_url(agent, cycle.id),
-        {"alert": alert},
-        cycle.id,
-    )
+    return _notice("alert", cycle, agent, f"{agent}: {message}", message, now, {"alert": alert}, severity)
+
+
+def _notice(
+    event: NoticeEvent,
+    cycle: CycleRecord | Cycle,
+    agent: str,
+    title: str,
+    text: str,
+    now: str,
+    details: Mapping[str, Any],
+    severity: str = "warning",
+) -> Notice:
+    title = shortened(visible(title), MAX_TITLE)
+    url = page_url(agent, cycle.id, "waiting" if event == "waiting" else "cycle")
+    return Notice(event, agent, cycle.number, title, text, now, severity, url, details, cycle.id)
 
 
 def page_url(agent: str, cycle: str, part: Literal["cycle", "waiting"] = "cycle") -> str:
@@ -158,10 +126,6 @@ def page_url(agent: str, cycle: str, part: Literal["cycle", "waiting"] = "cycle"
     if not base:
         return ""
     return f"{base.rstrip('/')}/agents/{quote(agent, safe='')}?cycle={cycle}#{part}"
-
-
-def _title(text: str) -> str:
-    return shortened(visible(text), MAX_TITLE)
 
 
 def _line(text: str) -> str:
@@ -270,8 +234,17 @@ class Failures:
         last = {step: min(at, stamp) for step, at in self._last.items()} | dict.fromkeys(steps, stamp)
         recovered = [step for step, at in last.items() if record.status != "failed" and at <= earlier]
         self._last = {step: at for step, at in last.items() if step not in recovered}
-        notices = [failure_notice(record, self._agent, begun, failures, stamp)] if begun else []
-        notices += [recovery_notice(record, self._agent, recovered, stamp)] if recovered else []
+        agent, number, notices = self._agent, record.number, list[Notice]()
+        if begun:
+            lines = [f"Cycle {number} of {agent} {record.status} with:", "", *map(_line, failures)]
+            details = {"status": record.status, "failures": failures}
+            title = f"{agent}: {begun[0]}"
+            notices.append(_notice("failure", record, agent, title, _text(lines), stamp, details))
+        if recovered:
+            lines = [f"By cycle {number} of {agent}, these no longer fail:", "", *map(_line, recovered)]
+            title = f"{agent} has recovered: {', '.join(recovered)}"
+            details = {"steps": recovered}
+            notices.append(_notice("recovery", record, agent, title, _text(lines), stamp, details, "info"))
         if self._stored is None or self._stored == self._last:
             return notices, []
         self._stored = self._last
