@@ -20,7 +20,7 @@ from redraft._validation import named_error
 from redraft.cycles.agent import SUBSTAGES
 from redraft.cycles.calls import ask_model, call_function, prompt_scopes
 from redraft.cycles.cycle import Cycle, CycleState, Runtime
-from redraft.cycles.spec import AgentSpec
+from redraft.cycles.spec import AgentSpec, Analyze
 from redraft.errors import ConfigError, ModelError, OutputError
 from redraft.models.metered import MeteredModel
 from redraft.models.testing import ScriptedModel
@@ -33,6 +33,11 @@ from support.cycles import begun, cycle_of, run, spec_of, substages
 SPEC = spec_of(reason=[{"type": "analyze", "name": "look", "prompt": "?"}])
 SCHEMA = {"type": "object", "properties": {"rate": {"type": "number"}}, "required": ["rate"]}
 ONE = TokenUsage(10, 5, requests=1)
+
+
+def asked(cycle, prompt, schema=None):
+    substage = Analyze.model_construct(name="look", prompt=prompt, output_schema=schema)
+    return ask_model(cycle, "reason/look", substage)
 
 
 def reply(text, finish="stop"):
@@ -59,7 +64,7 @@ def reply(text, finish="stop"):
 )
 def test_asks_again_once_for_an_unusable_reply(replies, schema, value, usage):
     cycle, _ = cycle_of(SPEC, replies=replies)
-    assert run(ask_model(cycle, "reason/look", "How is it?", schema, None)) == value
+    assert run(asked(cycle, "How is it?", schema)) == value
     assert cycle.usage == usage
 
 
@@ -69,7 +74,7 @@ def test_an_empty_reply_is_asked_for_as_often_as_in_a_run(schema, before, monkey
     model = ScriptedModel([*before, *[reply(" ")] * 9])
     cycle, _ = cycle_of(SPEC, replies=model)
     with pytest.raises(ModelError, match="returned an empty reply"):
-        run(ask_model(cycle, "reason/look", "How is it?", schema, None))
+        run(asked(cycle, "How is it?", schema))
     assert len(model.requests) == len(before) + Retry().attempts
     empty = replace(ONE, requests=0, failed_requests=1)
     assert cycle.usage == sum([*[ONE] * len(before), empty, empty, empty], TokenUsage())
@@ -120,7 +125,7 @@ async def test_failed_calls_count_as_usage_also_in_replay(replies, error, messag
     for _ in range(2):
         cycle, model = cycle_of(SPEC, replies=replies, step=begun(store, "agent-7"))
         with pytest.raises(error, match=message):
-            await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
+            await asked(cycle, "How is it?", SCHEMA)
         assert cycle.usage == usage
     assert model.requests == []
 
@@ -135,7 +140,7 @@ async def test_failed_calls_count_as_usage_also_in_replay(replies, error, messag
 def test_the_second_prompt_says_what_was_wrong(rate, problem):
     schema = {**SCHEMA, "properties": {"rate": {"type": "number", "maximum": 9}}}
     cycle, model = cycle_of(SPEC, replies=[f'{{"rate": {rate}}}', '{"rate": 1}'])
-    run(ask_model(cycle, "reason/look", "How is it?", schema, None))
+    run(asked(cycle, "How is it?", schema))
     first, second = model.requests
     assert first.schema == schema
     assert first.messages[0].content == "How is it?"
@@ -158,9 +163,9 @@ async def test_a_resumed_cycle_does_not_repeat_a_model_call():
 
     cycle, _ = cycle_of(SPEC, replies=dies, step=begun(store, "agent-7"))
     with pytest.raises(Killed):
-        await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None)
+        await asked(cycle, "How is it?", SCHEMA)
     cycle, model = cycle_of(SPEC, replies=[reply('{"rate": 1}')], step=begun(store, "agent-7"))
-    assert await ask_model(cycle, "reason/look", "How is it?", SCHEMA, None) == {"rate": 1}
+    assert await asked(cycle, "How is it?", SCHEMA) == {"rate": 1}
     assert len(model.requests) == 1
     assert cycle.usage == ONE + ONE
 
@@ -168,14 +173,14 @@ async def test_a_resumed_cycle_does_not_repeat_a_model_call():
 def test_templates_in_data_are_not_rendered():
     hostile = {"name": "{{ memory.patterns }} {% for x in range(9) %}!{% endfor %}"}
     cycle, model = cycle_of(SPEC, replies=["fine"], payload=hostile)
-    run(ask_model(cycle, "reason/look", "Data: {{ environmentalData.payload | json }}", None, None))
+    run(asked(cycle, "Data: {{ environmentalData.payload | json }}"))
     assert model.requests[0].messages[0].content == f"Data: {json.dumps(hostile)}"
 
 
 def test_prompts_note_omitted_memory_and_the_cycle_notes_what_was_shown():
     patterns = [{"id": f"p{n}", "description": "word " * 400, "confidence": n / 10} for n in range(9)]
     cycle, model = cycle_of(SPEC, replies=["a", "b"], memory={"patterns": patterns})
-    run(ask_model(cycle, "reason/look", "{{ memory.patterns | json }}", None, None, reasoning=True))
+    run(asked(cycle, "{{ memory.patterns | json }}"))
     content = model.requests[0].messages[0].content
     assert "Left out of the memory above" in content
     assert "p8" in cycle.rendered
@@ -186,14 +191,14 @@ def test_prompts_note_omitted_memory_and_the_cycle_notes_what_was_shown():
 def test_an_unrenderable_prompt_costs_nothing(prompt):
     cycle, model = cycle_of(SPEC)
     with pytest.raises(ConfigError):
-        run(ask_model(cycle, "reason/look", prompt, None, None))
+        run(asked(cycle, prompt))
     assert model.requests == []
     assert cycle.usage == TokenUsage()
 
 
 def test_a_schema_that_is_not_an_object_is_put_into_the_prompt():
     cycle, model = cycle_of(SPEC, replies=["[1]"])
-    run(ask_model(cycle, "reason/look", "Count.", {"type": "array"}, None))
+    run(asked(cycle, "Count.", {"type": "array"}))
     assert model.requests[0].schema is None
     assert '{"type": "array"}' in model.requests[0].messages[0].content
 

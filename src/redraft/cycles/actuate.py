@@ -193,9 +193,7 @@ async def evaluate(substage: Evaluate, cycle: Cycle) -> None:
     if function is not None:
         verdicts += _merge(evaluation, await call_configured(cycle, step, substage.config), function)
     if substage.prompt is not None:
-        prompt, schema, limit = substage.prompt, substage.output_schema, substage.timeout_ms
-        reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit)
-        verdicts += _merge(evaluation, reply, substage.name)
+        verdicts += _merge(evaluation, await ask_model(cycle, step, substage), substage.name)
     evaluation[CHECKS] = [*evaluation.get(CHECKS, []), *checks]
     if not verdicts:
         outcomes = cycle.state.derived_data["execution"].get("actions", [])

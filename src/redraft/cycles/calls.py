@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from redraft.cycles.cycle import Cycle
     from redraft.cycles.memory import Item
-    from redraft.cycles.spec import FunctionOption
+    from redraft.cycles.spec import FunctionOption, Prompted
     from redraft.protocols import ChatModel, ChatReply
     from redraft.text.templates import Template
 
@@ -54,34 +54,24 @@ class ModelAnswer:
     """The usage of all its replies."""
 
 
-async def ask_model(
-    cycle: Cycle,
-    step: str,
-    prompt: str,
-    schema: Mapping[str, Any] | None,
-    model: str | None,
-    *,
-    timeout_ms: int | None = None,
-    reasoning: bool = False,
-) -> Any:
-    """Ask a model: the answer is a JSON value that follows `schema`, or text without a schema.
+async def ask_model(cycle: Cycle, step: str, substage: Prompted) -> Any:
+    """Ask a model: the answer is a JSON value that follows the schema, or text without a schema.
 
     If the reply does not follow the schema, the model is asked again, with the mistakes. Values in the prompt
     are untrusted data: templates in them are not rendered. The usage of all replies, failed calls included,
-    is added to the cycle. `reasoning` marks a prompt of Reason; the ids of its memory items are added to
-    `cycle.rendered`.
+    is added to the cycle, and so are the ids of the memory items that a prompt of Reason shows.
 
     Raises `TemplateError` for a prompt that can't be rendered; `ModelError` if the provider fails
-    permanently, or if both attempts together take longer than `timeout_ms` (None: ten minutes); `OutputError`
-    if the second reply is unusable, too.
+    permanently, or if both attempts together take too long; `OutputError` if the second reply is unusable,
+    too.
     """
-    compiled = template(prompt)
-    scopes, note = prompt_scopes(cycle, compiled, reasoning=reasoning)
+    compiled, schema = template(substage.prompt or ""), substage.output_schema
+    scopes, note = prompt_scopes(cycle, compiled, reasoning=step.startswith("reason/"))
     parts = (as_text(compiled.render(scopes)), note, _schema_instruction(schema))
     text = "\n\n".join(part for part in parts if part)
-    chat = cycle.runtime.model_for(model or cycle.spec.model)
+    chat = cycle.runtime.model_for(substage.model or cycle.spec.model)
     try:
-        seconds = (timeout_ms or MODEL_TIMEOUT_MS) / 1000
+        seconds = (substage.timeout_ms or MODEL_TIMEOUT_MS) / 1000
         answer = await cycle.step(step, ModelAnswer, _ask, chat, text, schema, seconds)
     except RedraftError as error:
         cycle.usage += error.usage or NOTHING_USED

@@ -53,9 +53,7 @@ async def analyze(substage: Analyze, cycle: Cycle) -> None:
             cycle.failures.append(f"{step}: the rule {rule.name!r} can't be evaluated: {error_line(error)}")
     _merge(analysis, await call_configured(cycle, step, substage.config), substage.name)
     if substage.prompt is not None:
-        prompt, schema, limit = substage.prompt, substage.output_schema, substage.timeout_ms
-        reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit, reasoning=True)
-        _merge(analysis, reply, substage.name)
+        _merge(analysis, await ask_model(cycle, step, substage), substage.name)
 
 
 def _merge(analysis: dict[str, Any], answer: Any, name: str) -> None:
@@ -102,10 +100,9 @@ async def plan(substage: Plan, cycle: Cycle) -> None:
             )
     _add_all(await call_configured(cycle, step, substage.config), cycle, step)
     if substage.prompt is not None:
-        schema = substage.output_schema or _schema(cycle)
-        prompt, limit = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}", substage.timeout_ms
-        reply = await ask_model(cycle, step, prompt, schema, substage.model, timeout_ms=limit, reasoning=True)
-        _add_all(reply, cycle, step)
+        prompt = f"{substage.prompt.rstrip()}\n\n{_choices(cycle)}"
+        asked = {"prompt": prompt, "output_schema": substage.output_schema or _schema(cycle)}
+        _add_all(await ask_model(cycle, step, substage.model_copy(update=asked)), cycle, step)
 
 
 def _add_all(answer: Any, cycle: Cycle, step: str) -> None:

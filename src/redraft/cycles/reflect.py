@@ -67,15 +67,7 @@ async def learn(substage: Learn, cycle: Cycle) -> None:
     The memory does not change until `update-state`. Text that is not JSON is an insight. Raises any error of
     `ask_model`.
     """
-    reply = await ask_model(
-        cycle,
-        f"reflect/{substage.name}",
-        substage.prompt,
-        substage.output_schema,
-        substage.model,
-        timeout_ms=substage.timeout_ms,
-    )
-    learned = _fields(reply)
+    learned = _fields(await ask_model(cycle, f"reflect/{substage.name}", substage))
     cycle.learnings.append((target_of(substage), learned))
     cycle.state.derived_data["learnings"] = _merged(cycle.state.derived_data.get("learnings") or {}, learned)
 
