@@ -440,23 +440,19 @@ def undelivered_document(undelivered: Undelivered) -> dict[str, Any]:
     }
 
 
+RESULT_FIELDS = ("number", "id", "status", "trigger", "metrics", "stages", "usage", "error")
+
+
 def metrics_document(cycle: CycleRecord) -> dict[str, Any]:
     """The status and metrics of a cycle, without its data, and the numbers of its memory changes."""
     return {
-        "number": cycle.number,
-        "id": cycle.id,
-        "status": cycle.status,
-        "trigger": cycle.trigger,
+        **{name: getattr(cycle, name) for name in RESULT_FIELDS},
         "started_at": cycle.started_at,
         "finished_at": cycle.finished_at,
         "waits_until": cycle.waits_until,
-        "metrics": cycle.metrics,
-        "stages": cycle.stages,
-        "usage": cycle.usage,
         "changes": len(cycle.changes),
         "items_added": sum(change.before is None for change in cycle.changes),
         "items_removed": sum(change.after is None for change in cycle.changes),
-        "error": cycle.error,
     }
 
 
@@ -529,17 +525,10 @@ def _actions(cycle: CycleRecord, pending: Sequence[Feedback]) -> list[dict[str, 
 def result_document(result: CycleResult) -> dict[str, Any]:
     """A cycle that has just ended, with its environmental data, without the whole memory."""
     return {
-        "number": result.number,
-        "id": result.id,
-        "status": result.status,
-        "trigger": result.trigger,
-        "metrics": result.metrics,
-        "stages": result.stages or {},
-        "usage": result.usage,
+        **{name: getattr(result, name) for name in RESULT_FIELDS},
         "environmental_data": result.state["environmentalData"],
         "derived_data": result.state["derivedData"],
         "changes": [change_document(change) for change in result.changes],
-        "error": result.error,
     }
 
 
