@@ -14,7 +14,7 @@ from hashlib import sha256
 import pytest
 
 from redraft import Agent, ConfigError, MemoryStore, QualityCriterion, Runs, ScriptedModel
-from redraft.cycles import Agents, LongTermStorage, bus, write_behind
+from redraft.cycles import Agents, LongTermStorage, write_behind
 from redraft.cycles.storage import storage_of
 from redraft.evals.cases import EvalCase
 from redraft.evals.evaluation import Evaluation
@@ -260,7 +260,6 @@ def test_the_long_term_storage_of_every_network_is_erased_from(project, monkeypa
     url = os.environ["REDRAFT_DATABASE_URL"]
     for late in ("OPEN_TIMEOUT", "ANSWER_TIMEOUT", "CLOSE_TIMEOUT"):  # a slow server loses no feedback
         monkeypatch.setattr(write_behind, late, 60)
-    monkeypatch.setattr(bus, "FEEDBACK_TIMEOUT", 60)
 
     async def main():
         for network in ("default", "plant: 2"):

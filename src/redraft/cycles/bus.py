@@ -7,11 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._clock import uptime
 from redraft._codec import from_record, to_record
-from redraft._tasks import end_tasks
 from redraft.approvals import ANSWER, APPROVAL, Approval, Approvals, HumanAnswer
 from redraft.cycles.mail import (
     POLL_SECONDS,
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
 
-FEEDBACK_TIMEOUT = 0.015
-"""Seconds that a cycle waits for feedback from a database; later feedback waits for the next cycle."""
+M = TypeVar("M", Feedback, AgentMessage)
+
 MAX_FEEDBACK = 1_000
 """The maximum feedback items per cycle."""
 REFRESH_SECONDS = 5.0
@@ -72,7 +71,6 @@ class AgentBus:
         self._answered: dict[str, HumanAnswer] = {}
         self._feedback: list[Feedback] = []
         self._own: list[Feedback] = []
-        self._polling: asyncio.Task[list[Feedback]] | None = None
         self._signals = -1
         self._polled_at = 0.0
 
@@ -80,11 +78,6 @@ class AgentBus:
         """Load the questions of an earlier process. Raises `StoreError` if they can't be read."""
         records = await self._location.store.find(APPROVAL)
         self._questions |= restored(records, lambda record: from_record(Approval, record.data))
-
-    async def aclose(self) -> None:
-        """Stop polling for feedback."""
-        await end_tasks([self._polling])
-        self._polling = None
 
     # Feedback
 
@@ -96,9 +89,9 @@ class AgentBus:
         """All feedback that no cycle has taken yet, oldest first."""
         agent = self._location.agent
         is_due = mail_signals(agent) != self._signals or monotonic() - self._polled_at >= POLL_SECONDS
-        if is_due and not self._write_behind.is_away:
+        if is_due:
             self._signals, self._polled_at = mail_signals(agent), monotonic()
-            pending = await self._poll()
+            pending = await self._pending(Feedback, MAX_FEEDBACK)
             self._feedback = self._feedback if pending is None else pending
         stored_ids = {feedback.id for feedback in self._feedback}
         own = [feedback for feedback in self._own if feedback.id not in stored_ids]
@@ -109,25 +102,6 @@ class AgentBus:
         taken = {item.id for item in feedback}
         self._feedback = [item for item in self._feedback if item.id not in taken]
         self._own = [item for item in self._own if item.id not in taken]
-        if self._polling is not None:  # its result may still include the feedback just taken
-            self._polling.cancel()
-            self._polling = None
-
-    async def _poll(self) -> list[Feedback] | None:
-        """The pending feedback; None if it can't be read in time for this cycle."""
-        if self._polling is None:
-            self._polling = asyncio.ensure_future(pending_mail(self._location.store, Feedback, MAX_FEEDBACK))
-        is_remote = self._location.storage is not None
-        done, _ = await asyncio.wait([self._polling], timeout=FEEDBACK_TIMEOUT if is_remote else None)
-        if not done:
-            return None
-        polling, self._polling = self._polling, None
-        try:
-            return polling.result()
-        except StoreError as error:
-            if not self._write_behind.is_away:
-                logger.info("Feedback for the agent %r can't be read now: %s", self._location.agent, error)
-            return None
 
     # Questions
 
@@ -188,14 +162,18 @@ class AgentBus:
 
     async def messages(self, topic: str | None, limit: int, /) -> list[AgentMessage]:
         """The newest messages that no cycle has taken yet, oldest first; none if they can't be read."""
+        return await self._pending(AgentMessage, limit, topic) or []
+
+    async def _pending(self, kind: type[M], limit: int, topic: str | None = None) -> list[M] | None:
+        """The newest mail that no cycle has taken yet, oldest first; None if it can't be read now."""
         if self._write_behind.is_away:
-            return []
+            return None
         try:
             async with asyncio.timeout(self._write_behind.answer_timeout):
-                return await pending_mail(self._location.store, AgentMessage, limit, topic=topic)
+                return await pending_mail(self._location.store, kind, limit, topic=topic)
         except (StoreError, TimeoutError) as error:
-            logger.info("Messages for the agent %r can't be read now: %s", self._location.agent, error)
-            return []
+            logger.info("Mail for the agent %r can't be read now: %s", self._location.agent, error)
+            return None
 
     async def newest_message(self, topic: str | None) -> str | None:
         """The id of the newest message that no cycle has taken yet, if any."""

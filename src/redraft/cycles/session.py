@@ -316,7 +316,6 @@ class Session:
 
     async def aclose(self) -> None:
         """Write everything, release the lease, and close the store if it is the agent's own."""
-        await self.bus.aclose()
         await self.outbox.aclose()
         self._obsolete += self.outbox.forget(None if self.unfinished is None else self.unfinished.id)
         self.steps.close()
