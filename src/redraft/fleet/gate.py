@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -356,6 +355,7 @@ class SharedBound(ABC, Generic[S]):
         self._worker = worker
         self._clock = clock
         self._line: list[_Waiting] = []
+        self._under_way: set[_Call] = set()
         self._ended: list[_Ended] = []
         self._changing = asyncio.Lock()
         self._freed = asyncio.Event()
@@ -372,12 +372,8 @@ class SharedBound(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def _hold(self, call: _Call) -> None:
-        """Count a call as under way."""
-
-    @abstractmethod
-    def _release(self, call: _Call) -> _Ended:
-        """Stop counting a call as under way."""
+    def _end(self, call: _Call) -> _Ended:
+        """The end of a call."""
 
     @property
     @abstractmethod
@@ -409,7 +405,8 @@ class SharedBound(ABC, Generic[S]):
 
     def leave(self, call: _Call) -> None:
         """End a call; its usage is counted soon."""
-        self._ended.append(self._release(call))
+        self._under_way.remove(call)
+        self._ended.append(self._end(call))
         self._freed.set()
         if self._owes and (self._settling is None or self._settling.done()):
             self._settling = asyncio.create_task(self._settle_soon(), name=f"redraft-settle-{self._key}")
@@ -451,7 +448,7 @@ class SharedBound(ABC, Generic[S]):
             for call, turn in admitted:
                 if not await self._begin(call):
                     continue
-                self._hold(call)
+                self._under_way.add(call)
                 if turn.done():  # cancelled or refused meanwhile
                     self.leave(call)
                 else:
@@ -504,7 +501,6 @@ class SharedLimit(SharedBound[LimitState]):
     def __init__(self, limit: Limit, store: Store, worker: str, clock: Callable[[], float]) -> None:
         super().__init__(LimitState(), (LIMIT, limit.models), store, worker, clock)
         self.limit = limit
-        self._running = 0
         self._blocked: dict[str, float] = {}
         """The end of each provider's Retry-After, stored or not."""
         self._latest = 0.0
@@ -533,21 +529,17 @@ class SharedLimit(SharedBound[LimitState]):
 
     async def renew(self) -> None:
         """Keep the worker's slots while long calls are under way."""
-        if self._running:
+        if self._under_way:
             await super().renew()
 
-    def _hold(self, call: _Call) -> None:  # noqa: ARG002 (all calls weigh the same)
-        self._running += 1
-
-    def _release(self, call: _Call) -> _Ended:
-        self._running -= 1
+    def _end(self, call: _Call) -> _Ended:
         if not call.is_sent:
             return _Ended(call.tokens, 0)
         return _Ended(call.tokens, None if call.used is None else call.used.total_tokens)
 
     @property
     def _owes(self) -> bool:
-        return not self._running and not self._line and self._worker in self.state.shares
+        return not self._under_way and not self._line and self._worker in self.state.shares
 
     async def _begin(self, call: _Call) -> bool:
         # A longer wait means that the clock was set back.
@@ -586,7 +578,7 @@ class SharedLimit(SharedBound[LimitState]):
             waiting for waiting in line if not waiting.turn.done() and not self._blocked_seconds(waiting.call)
         ]
         tokens = [waiting.call.tokens for waiting in line]
-        after, times = state.reserve(self.limit, now, self._worker, tokens, self._running)
+        after, times = state.reserve(self.limit, now, self._worker, tokens, len(self._under_way))
         for waiting, at in zip(line, times, strict=False):
             waiting.call.begins_at = at
         return after, line[: len(times)]
@@ -632,8 +624,6 @@ class SharedSpending(SharedBound[SpendingState]):
         super().__init__(SpendingState(budget=budget.usd), (SPENDING, KEY), store, worker, clock)
         self.budget = budget
         self._models: dict[str, StepBudget] = {}
-        self._under_way: Counter[str] = Counter()
-        self._guesses = 0
 
     def budgeted(self, call: OutgoingCall) -> BudgetedCall:
         """A call with its price.
@@ -662,17 +652,9 @@ class SharedSpending(SharedBound[SpendingState]):
         if not self.state.is_reached:
             return frozenset()
         waiting = {call.run_id for call, turn in self._line if not turn.done()}
-        return frozenset(run_id for run_id in waiting if not self._under_way[run_id])
+        return frozenset(waiting - {call.run_id for call in self._under_way})
 
-    def _hold(self, call: _Call) -> None:
-        self._under_way[call.run_id] += 1
-        call.is_guess = isinf(call.budgeted.expected_usd)
-        self._guesses += call.is_guess
-        call.budgeted.limit = call.reserved.limit
-
-    def _release(self, call: _Call) -> _Ended:
-        self._under_way[call.run_id] -= 1
-        self._guesses -= call.is_guess
+    def _end(self, call: _Call) -> _Ended:
         if not call.is_sent:
             return _Ended(call.reserved.usd, 0.0)
         used = NOTHING_USED if call.has_failed and call.used is None else call.used
@@ -702,9 +684,12 @@ class SharedSpending(SharedBound[SpendingState]):
         )
         if admits:
             calls = [waiting.call.budgeted for waiting in line]
-            state, reservations = state.reserve(calls, may_guess=not self._guesses)
-            for waiting, reservation in zip(line, reservations, strict=False):
-                waiting.call.reserved = reservation
+            may_guess = not any(call.is_guess for call in self._under_way)
+            is_guess = [isinf(call.expected_usd) for call in calls]
+            state, reservations = state.reserve(calls, may_guess=may_guess)
+            for (call, _), reservation, guess in zip(line, reservations, is_guess, strict=False):
+                call.reserved, call.is_guess = reservation, guess
+                call.budgeted.limit = reservation.limit
         held += sum(reservation.usd for reservation in reservations)
         if held != before or until <= now + HELD_FOR / 2:
             until = now + HELD_FOR
