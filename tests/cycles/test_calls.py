@@ -382,7 +382,7 @@ def cycle_with(memory, prompt_tokens):
         }
     )
     runtime = Runtime(
-        {}, lambda name: None, None, None, Path(), lambda: datetime.now(UTC), lambda value: value
+        {}, lambda name: None, None, None, None, Path(), lambda: datetime.now(UTC), lambda value: value
     )
     state = CycleState(memory=memory)
     return Cycle(spec, "7", 7, datetime.now(UTC), state, runtime, direct)

@@ -72,10 +72,12 @@ def spec_of(**stages):
 def cycle_of(spec, *, replies=(), bus=None, functions=None, folder=".", step=direct, redact=None, **state):
     """Return cycle 7 of an agent, and the model that answers it; `payload` and `memory` are of its state."""
     model = replies if isinstance(replies, ScriptedModel) else ScriptedModel(replies)
+    bus = bus or ScriptedBus()
     runtime = Runtime(
         functions=functions or {},
         model_for=lambda name: model,
-        bus=bus or ScriptedBus(),
+        bus=bus,
+        outbox=bus,
         egress=Egress(no_lease, lambda: NOON, unsaved),
         folder=Path(folder),
         clock=lambda: NOON,

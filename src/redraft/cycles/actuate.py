@@ -162,8 +162,8 @@ async def _perform(action: AnyAction, scope: dict[str, Any], key: str, cycle: Cy
         alert = {"agent": cycle.spec.name, "cycle": cycle.number, "alert": action.name, **data}
         now = stamp_of(cycle.runtime.clock())
         notice = alert_notice(cycle, action.name, action.severity, message, now)
-        await cycle.runtime.bus.notify(notice)
-        if not await cycle.runtime.bus.publish(ALERTS, cycle.runtime.redact(alert), key):
+        await cycle.runtime.outbox.notify(notice)
+        if not await cycle.runtime.outbox.publish(ALERTS, cycle.runtime.redact(alert), key):
             return {**data, QUEUED: True}
     return data
 

@@ -492,6 +492,7 @@ class CycleAgent:
             functions=self._functions,
             model_for=self._model_for,
             bus=session.bus,
+            outbox=session.outbox,
             egress=session.egress,
             folder=self.folder,
             clock=self._clock,

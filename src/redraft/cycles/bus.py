@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from redraft._clock import uptime
 from redraft._codec import from_record, to_record
@@ -31,8 +31,6 @@ from redraft.stores.base import Record, restored
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from redraft.cycles.notices import Notice
-    from redraft.cycles.outbox import Outbox
     from redraft.cycles.records import AgentCard, CycleStatus
     from redraft.cycles.storage import AgentLocation
     from redraft.cycles.write_behind import WriteBehind
@@ -46,11 +44,10 @@ REFRESH_SECONDS = 5.0
 
 
 class AgentBus:
-    """The mail to and from a running agent.
+    """The mail to a running agent, and its questions to people.
 
     Mail from this process is seen immediately, mail from other processes within 0.2 seconds. While the store
-    is away, it is not read. Notices to people and messages to other agents go through the `outbox`, which
-    delivers later what can't be sent now.
+    is away, it is not read.
 
     `on_wait` is called when the cycle starts or stops waiting for a person, with its status (`waiting` or
     `running`) and the longest wait in seconds (None: without limit).
@@ -59,12 +56,10 @@ class AgentBus:
     def __init__(
         self,
         location: AgentLocation,
-        outbox: Outbox,
         write_behind: WriteBehind,
         on_wait: Callable[[CycleStatus, float | None], Awaitable[None]],
     ) -> None:
         self._location = location
-        self._outbox = outbox
         self._write_behind = write_behind
         self._on_wait = on_wait
         self._questions: dict[str, Approval] = {}
@@ -178,16 +173,6 @@ class AgentBus:
     async def newest_message(self, topic: str | None) -> str | None:
         """The id of the newest message that no cycle has taken yet, if any."""
         return next((message.id for message in await self.messages(topic, 1)), None)
-
-    # Notices and messages from the agent
-
-    async def notify(self, notice: Notice, /) -> None:
-        """Notify people, through the webhook of the agent's file."""
-        await self._outbox.notify(notice)
-
-    async def publish(self, topic: str, data: Any, key: str, /) -> bool:
-        """Send data to all agents that listen to a topic, once per `key`; False if it is queued."""
-        return await self._outbox.publish(topic, data, key)
 
 
 class Peers:

@@ -25,6 +25,7 @@ from redraft.types import NOTHING_USED, TokenUsage
 
 if TYPE_CHECKING:
     from redraft.cycles.bus import AgentBus
+    from redraft.cycles.outbox import Outbox
 
 DERIVED = ("analysis", "plan", "governance", "execution", "evaluation", "learnings")
 """The keys of `derived_data`. All exist from the start, so a prompt may read one before a stage writes it."""
@@ -63,6 +64,7 @@ class Runtime:
     model_for: Callable[[str | None], ChatModel]
     """Returns the model of a name in the file; None means the agent's own model."""
     bus: "AgentBus"
+    outbox: "Outbox"
     egress: Egress
     """Runs actions, and sources with side effects, under the lease and their limits."""
     folder: Path

@@ -183,7 +183,7 @@ class Session:
         peers = Peers(location.agent, network, self.mailbox, self.write_behind.answer_timeout)
         self.outbox = Outbox(location, self.write_behind, self.egress, webhook, peers, redact)
         self.failures = Failures(location.agent)
-        self.bus = AgentBus(location, self.outbox, self.write_behind, on_wait)
+        self.bus = AgentBus(location, self.write_behind, on_wait)
         self.memory = Memory()
         self.number = 0
         """The number of the last cycle that has ended."""
