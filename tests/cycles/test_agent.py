@@ -20,7 +20,7 @@ from redraft.stores.base import Record
 from redraft.stores.run_index import CYCLE
 from redraft.stores.sqlite import MemoryStore
 from support.memory_stores import copy_of
-from support.monitor import MONITOR, World, monitor, run
+from support.monitor import MONITOR, World, abandoned, monitor, run
 from support.redact_corpus import Maker, person
 
 
@@ -181,21 +181,8 @@ async def test_the_next_process_reads_the_stored_memory():
 
 
 async def test_a_cancelled_cycle_resumes_and_repeats_nothing():
-    world, world_again = World(), World()
-    hangs = asyncio.Event
-    store = MemoryStore()
-    reached = hangs()
-
-    async def answer(request):
-        reached.set()
-        await asyncio.sleep(60)
-
-    first = monitor(world, storage=store, replies=answer)
-    cycle = asyncio.ensure_future(first.run_cycle())
-    await reached.wait()
-    cycle.cancel()
-    await asyncio.wait([cycle])
-    await first.aclose()
+    world, world_again, store = World(), World(), MemoryStore()
+    await abandoned(store, world=world)
     [record] = await store.find("cycle")
     assert record.data["status"] == "abandoned"
     async with monitor(world_again, storage=store) as agent:
@@ -210,17 +197,7 @@ async def test_an_unfinished_cycle_is_finished_at_the_start_and_uses_up_no_trigg
     waits = "triggers: [{type: message, topic: news}]\nstages:"
     text = MONITOR.replace("stages:", waits, 1)
     store = MemoryStore()
-    reached = asyncio.Event()
-
-    async def answer(request):
-        reached.set()
-        await asyncio.sleep(60)
-
-    async with monitor(text=text, storage=store, replies=answer) as first:
-        cycle = asyncio.ensure_future(first.run_cycle("message"))
-        await reached.wait()
-        cycle.cancel()
-        await asyncio.wait([cycle])
+    await abandoned(store, "message", text=text)
     ended = asyncio.Event()
     async with monitor(
         text=text,
@@ -279,18 +256,7 @@ async def test_an_unfinished_cycle_of_an_earlier_version_is_begun_anew():
 
 async def test_an_unfinished_cycle_of_another_file_is_given_up():
     store = MemoryStore()
-    reached = asyncio.Event()
-
-    async def answer(request):
-        reached.set()
-        await asyncio.sleep(60)
-
-    first = monitor(storage=store, replies=answer)
-    cycle = asyncio.ensure_future(first.run_cycle())
-    await reached.wait()
-    cycle.cancel()
-    await asyncio.wait([cycle])
-    await first.aclose()
+    await abandoned(store)
     async with monitor(storage=store, text=without("sense")) as agent:
         result = await agent.run_cycle()
     statuses = [record.data["status"] for record in await store.find("cycle")]

@@ -18,19 +18,13 @@ from redraft.stores.run_index import CYCLE
 from redraft.stores.sqlite import MemoryStore
 from support.kept_agents import CONTROLLED
 from support.memory_stores import connection_of, copy_of, damage
-from support.monitor import MONITOR, World, monitor, run
+from support.monitor import MONITOR, World, monitor, run, waiting_agent
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def named(name, text=MONITOR):
     return text.replace("name: monitor", f"name: {name}", 1)
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REDRAFT_HOME", ".redraft")
 
 
 @pytest.mark.usefixtures("project")
@@ -112,24 +106,14 @@ SUPERVISED = MONITOR.replace(
     [("approve", None, [1]), ("reject", None, []), ("modify", {"level": 4}, [4])],
 )
 async def test_a_verdict_decides_on_a_waiting_plan(verdict, changes, levels):
-    world = World()
-    waits = asyncio.Event()
-    agent = monitor(
-        world,
-        text=named("controlled", SUPERVISED),
-        storage=MemoryStore(),
-        on_event=lambda event: waits.set() if isinstance(event, CycleWaiting) else None,
-    )
-    async with agent:
-        cycle = asyncio.ensure_future(agent.run_cycle())
-        await waits.wait()
-        await asyncio.sleep(0.01)
+    world, text = World(), named("controlled", SUPERVISED)
+    async with waiting_agent(world, text=text, storage=MemoryStore()) as (_, cycle):
         view = await Agents().get("controlled")
         assert (await view.summary()).status == "waiting"
         waiting = await view.cycle(1)
         assert [action["action"] for action in waiting.derived_data["plan"]["actions"]] == ["lower"]
         assert waiting.waits_until is None
-        sent = await (await Agents().get("controlled")).send_feedback(verdict, "so", changes=changes)
+        sent = await view.send_feedback(verdict, "so", changes=changes)
         assert sent.cycle == 1
         result = await cycle
         status = (await view.summary()).status
@@ -159,19 +143,10 @@ async def test_an_expired_question_is_answered_by_its_default(default):
 
 async def test_the_record_of_a_waiting_cycle_has_its_deadline():
     text = named("supervised", SUPERVISED).replace("mode: controlled", "mode: supervised, timeoutMs: 60000")
-    waits = asyncio.Event()
-    agent = monitor(
-        text=text,
-        storage=MemoryStore(),
-        on_event=lambda event: waits.set() if isinstance(event, CycleWaiting) else None,
-    )
-    async with agent:
-        cycle = asyncio.ensure_future(agent.run_cycle())
-        await waits.wait()
-        await asyncio.sleep(0.01)
+    async with waiting_agent(text=text, storage=MemoryStore()) as (_, cycle):
         view = await Agents().get("supervised")
         waiting = await view.cycle(1)
-        await (await Agents().get("supervised")).send_feedback("approve")
+        await view.send_feedback("approve")
         await cycle
         ended = await view.cycle(1)
     assert 59 < (waiting.waits_until - waiting.started_at).total_seconds() < 65
@@ -183,20 +158,15 @@ async def test_the_record_of_a_waiting_cycle_has_its_deadline():
 async def test_a_resumed_wait_keeps_its_deadline(later, decision, ended):
     text = named("patient", SUPERVISED).replace("mode: controlled", "mode: supervised, timeoutMs: 60000")
     now, store = NOON, MemoryStore()
-    waits = asyncio.Event()
+    waits, withins = asyncio.Event(), []
 
     def hear(event):
         if isinstance(event, CycleWaiting):
             withins.append(event.within)
             waits.set()
 
-    withins = []
-    async with monitor(text=text, storage=store, on_event=hear, clock=lambda: now) as agent:
-        going = asyncio.ensure_future(agent.run_cycle())
-        await waits.wait()
+    async with waiting_agent(hear=hear, text=text, storage=store, clock=lambda: now):
         left = copy_of(store, without=["lease"])
-        going.cancel()
-        await asyncio.wait([going])
     if ended == "killed":
         store = left
     now += timedelta(seconds=later)
@@ -215,21 +185,16 @@ async def test_a_resumed_wait_keeps_its_deadline(later, decision, ended):
 
 
 async def test_people_can_answer_when_they_hear_of_a_wait_and_hear_of_none_that_they_have_ended():
-    heard = []
-    store, waits = MemoryStore(), asyncio.Event()
+    heard, store = [], MemoryStore()
 
     def hear(event):
         if isinstance(event, CycleWaiting):
             stored = connection_of(store).execute("SELECT data FROM records WHERE kind = 'cycle'")
             heard.append([json.loads(data)["status"] for (data,) in stored])
-            waits.set()
 
     text = named("patient", CONTROLLED)
-    async with monitor(World(9), text=text, storage=store, on_event=hear) as agent:
-        going = asyncio.ensure_future(agent.run_cycle())
-        await waits.wait()
-        going.cancel()
-        await asyncio.wait([going])
+    async with waiting_agent(World(9), hear, text=text, storage=store):
+        pass
     async with await Agents().get("patient") as handle:
         await handle.send_feedback("approve")
     async with monitor(World(9), text=text, storage=store, on_event=hear) as agent:
@@ -239,17 +204,12 @@ async def test_people_can_answer_when_they_hear_of_a_wait_and_hear_of_none_that_
 
 
 async def test_a_verdict_decides_on_no_other_cycle_of_the_same_number():
-    store, waits = MemoryStore(), asyncio.Event()
+    store = MemoryStore()
     lost = CycleRecord(1, NOON, status="waiting", id=new_id())
     verdict = Feedback("f1", "approve", "go on", stamp_of(NOON), 1, cycle_id=lost.id)
     await store.put(mail_record(verdict))  # the database was restored, or the record was never stored
-
-    def hear(event):
-        if isinstance(event, CycleWaiting):
-            waits.set()
-
     text = CONTROLLED.replace("mode: controlled", "mode: supervised, timeoutMs: 50, default: reject", 1)
-    async with monitor(World(9), text=text, storage=store, on_event=hear) as agent:
+    async with monitor(World(9), text=text, storage=store) as agent:
         result = await agent.run_cycle()
     assert result.number == 1
     assert result.state["derivedData"]["governance"]["authority"]["decision"] == "default"
@@ -356,20 +316,9 @@ async def test_prune_keeps_the_newest_cycles():
 
 
 async def test_feedback_on_an_abandoned_plan_decides_when_it_resumes():
-    asks = "      - {type: authorize, name: asks, config: {mode: controlled}}\n  actuate:"
-    text = named("asking", MONITOR.replace("  actuate:", asks, 1))
-    waits = asyncio.Event()
-    store, world = MemoryStore(), World()
-
-    def hear(event):
-        if isinstance(event, CycleWaiting):
-            waits.set()
-
-    async with monitor(world, text=text, storage=store, on_event=hear) as agent:
-        going = asyncio.ensure_future(agent.run_cycle())
-        await waits.wait()
-        going.cancel()
-        await asyncio.wait([going])
+    text, store, world = named("asking", SUPERVISED), MemoryStore(), World()
+    async with waiting_agent(world, text=text, storage=store):
+        pass
     view = await Agents().get("asking")
     assert (await view.summary()).status == "abandoned"
     assert (await view.send_feedback("modify", changes={"level": 4})).cycle == 1
@@ -393,29 +342,28 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize(("feedback", "message"), UNKNOWN.values(), ids=UNKNOWN)
-async def test_rejects_feedback_on_unknown_actions_and_parameters(feedback, message, waits):
-    world = World()
-    waiting = asyncio.Event()
-    agent = monitor(
-        world,
-        text=named("asked", SUPERVISED) if waits else named("asked", MONITOR),
-        storage=MemoryStore(),
-        on_event=lambda event: waiting.set() if isinstance(event, CycleWaiting) else None,
-    )
-    async with agent:
-        cycle = asyncio.ensure_future(agent.run_cycle())
-        await (waiting.wait() if waits else cycle)
-        await asyncio.sleep(0.01)
-        view = await Agents().get("asked")
+async def rejects_unknown(agent):
+    view = await Agents().get("asked")
+    for feedback, message in UNKNOWN.values():
         for leave in (agent.send_feedback, view.send_feedback):
             with pytest.raises(ConfigError, match=message):
                 await leave("modify", **feedback)
-        assert await view.pending() == []
-        await view.send_feedback("modify", changes={"level": 4})
+    assert await view.pending() == []
+    await view.send_feedback("modify", changes={"level": 4})
+
+
+async def test_rejects_feedback_on_unknown_actions_and_parameters_of_a_plan_that_waits():
+    world, text = World(), named("asked", SUPERVISED)
+    async with waiting_agent(world, text=text, storage=MemoryStore()) as (agent, cycle):
+        await rejects_unknown(agent)
         await cycle
-    assert [int(level) for level in world.levels] == [4 if waits else 1]
+    assert [int(level) for level in world.levels] == [4]
+
+
+async def test_rejects_feedback_on_unknown_actions_and_parameters_of_a_cycle_that_has_ended():
+    async with monitor(text=named("asked"), storage=MemoryStore()) as agent:
+        await agent.run_cycle()
+        await rejects_unknown(agent)
 
 
 async def test_a_lease_that_cannot_be_read_hides_no_agent(caplog):

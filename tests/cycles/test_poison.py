@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
-from redraft.cycles.cycle import CycleWaiting
 from redraft.stores.sqlite import MemoryStore
 from support.dying_cycles import agent_named
 from support.memory_stores import copy_of
-from support.monitor import MONITOR, World, monitor, run
+from support.monitor import MONITOR, World, monitor, run, waiting_agent
 
 TWO_ACTIONS = MONITOR.replace(
     "actions: [{", "actions: [{type: log, name: say, when: memory, message: said, severity: info}, {"
@@ -94,23 +93,14 @@ def test_a_substage_that_killed_three_processes_fails_and_reflect_runs(point, na
 async def test_processes_that_died_while_the_cycle_waited_for_a_person_count_for_nothing():
     asks = "- {type: authorize, name: ask, config: {mode: controlled}}"
     text = MONITOR.replace("  actuate:", f"      {asks}\n  actuate:")
-    store, waits, world = MemoryStore(), asyncio.Event(), World()
-
-    def listen(event):
-        if isinstance(event, CycleWaiting):
-            waits.set()
-
+    store, world = MemoryStore(), World()
     for _ in range(4):
-        waits.clear()
-        async with monitor(world, storage=store, text=text, on_event=listen) as agent:
-            cycle = asyncio.ensure_future(agent.run_cycle())
-            await waits.wait()
+        async with waiting_agent(world, storage=store, text=text) as (agent, cycle):
             await asyncio.sleep(0.03)
             store = copy_of(store, without=["lease"])
             await agent.send_feedback("approve")
             result = await cycle
-    levels = world.levels
-    assert (result.status, result.metrics.failures, levels) == ("finished", (), [1] * 4)
+    assert (result.status, result.metrics.failures, world.levels) == ("finished", (), [1] * 4)
 
 
 async def failures_of(name):

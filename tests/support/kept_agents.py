@@ -11,10 +11,9 @@ import httpx2 as httpx
 import pytest
 
 from redraft.cycles import storage as places
-from redraft.cycles.cycle import CycleWaiting
 from redraft.dashboard import dashboard
 from redraft.web.project import Project
-from support.monitor import MONITOR, World, monitor
+from support.monitor import MONITOR, World, monitor, waiting_agent
 
 CONTROLLED = MONITOR.replace(
     "  actuate:",
@@ -63,20 +62,10 @@ async def ran_cycles(cycles, name="monitor", *, world=None, text=MONITOR, replie
 @asynccontextmanager
 async def waiting(name="controlled", world=None):
     """Run an agent until it waits for a person; yield the task of its cycle."""
-    waits = asyncio.Event()
-    agent = monitor(
-        world or World(9),
-        text=CONTROLLED.replace("name: monitor", f"name: {name}", 1),
-        storage="project",
-        on_event=lambda event: waits.set() if isinstance(event, CycleWaiting) else None,
-    )
-    async with agent:
-        cycle = asyncio.ensure_future(agent.run_cycle())
-        await waits.wait()
+    text = CONTROLLED.replace("name: monitor", f"name: {name}", 1)
+    async with waiting_agent(world or World(9), text=text, storage="project") as (_, cycle):
         await asyncio.sleep(0.05)
         yield cycle
-        cycle.cancel()
-        await asyncio.wait([cycle])
 
 
 @asynccontextmanager

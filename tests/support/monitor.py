@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from redraft import ScriptedModel
 from redraft.cycles.agent import CycleAgent
+from redraft.cycles.cycle import CycleWaiting
 from redraft.cycles.spec import AgentFile, parse_agent_file
 
 MONITOR = """\
@@ -107,3 +109,36 @@ def monitor(world=None, *, text=MONITOR, replies=None, **given):
 def run(coroutine, seconds=20):
     """Run a coroutine with a time limit."""
     return asyncio.run(asyncio.wait_for(coroutine, seconds))
+
+
+async def abandoned(store, trigger="manual", *, world=None, **given):
+    """Run an agent until its model is asked, and cancel its cycle."""
+    asked = asyncio.Event()
+
+    async def answer(request):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with monitor(world, storage=store, replies=answer, **given) as agent:
+        cycle = asyncio.ensure_future(agent.run_cycle(trigger))
+        await asked.wait()
+        cycle.cancel()
+        await asyncio.wait([cycle])
+
+
+@asynccontextmanager
+async def waiting_agent(world=None, hear=lambda event: None, **given):
+    """Run an agent until it waits for a person; yield it and the task of its cycle, and cancel that."""
+    waits = asyncio.Event()
+
+    def on_event(event):
+        if isinstance(event, CycleWaiting):
+            hear(event)
+            waits.set()
+
+    async with monitor(world, on_event=on_event, **given) as agent:
+        cycle = asyncio.ensure_future(agent.run_cycle())
+        await waits.wait()
+        yield agent, cycle
+        cycle.cancel()
+        await asyncio.wait([cycle])
