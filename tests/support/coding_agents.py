@@ -1,11 +1,15 @@
 """Coding agents, played by the protocols that they document: the hooks they run, and what answers do."""
 
 import json
+import os
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from redraft.integrations.hook_install import FAILS_OPEN
 from support.commands import redraft
@@ -22,23 +26,38 @@ criteria:
 """
 
 
-def git(folder, *words):
+def git(folder, *words, **variables):
     """Run git in a folder, and return what it prints."""
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout
 
 
-def repository(folder, *, criteria=CRITERIA, settings="[hook]\n"):
+def repository(folder, *, criteria=CRITERIA):
     """Make a repository with a commit, criteria and settings."""
+    return shutil.copytree(_template(criteria).name, folder, dirs_exist_ok=True)
+
+
+@cache
+def _template(criteria):
+    """Such a repository, made once: copying it takes no process."""
+    template = TemporaryDirectory()
+    folder = Path(template.name)
     git(folder, "init", "--quiet", "--initial-branch=main")
     git(folder, "config", "user.name", "Ada")
     git(folder, "config", "user.email", "ada@example.org")
     (folder / "prices.py").write_text("def price():\n    return 2\n", "utf-8")
-    (folder / "redraft.toml").write_text(settings, "utf-8")
+    (folder / "redraft.toml").write_text("[hook]\n", "utf-8")
     (folder / "criteria.yaml").write_text(criteria, "utf-8")
     git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message=Begin")
-    return folder
+    git(folder, "commit", "--quiet", "--message=Begin", GIT_COMMITTER_DATE="2026-01-01T00:00:00Z")
+    return template
 
 
 @dataclass

@@ -8,11 +8,13 @@ import re
 import stat
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import unified_diff
 from hashlib import file_digest
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from redraft.errors import ConfigError
 
@@ -154,8 +156,10 @@ class WorkTree:
         hidden: dict[str, str] = {}
         for entry in entries:
             fields, _, name = entry.partition("\t")
-            if _is_hidden(fields) and (path := self.folder / name).is_file() and not path.is_symlink():
-                hidden[name] = fields.split()[2]
+            tag, _, blob, _ = fields.split()
+            is_marked = tag.islower() or tag == "S"  # as unchanged, or as not checked out
+            if is_marked and (path := self.folder / name).is_file() and not path.is_symlink():
+                hidden[name] = blob
         hashes = self.git("hash-object", "--", *_check_count(list(hidden))).split() if hidden else []
         return [name for name, now in zip(hidden, hashes, strict=True) if now != hidden[name]]
 
@@ -164,26 +168,11 @@ class WorkTree:
 
     def git(self, *words: str) -> str:
         """Run git in the folder and return its output; bytes that are not UTF-8 become surrogates."""
-        process = self.run(*words)
-        if process.returncode:
-            errors = process.stderr.decode(errors="replace").strip().splitlines()
-            reason = next((line for line in errors if not line.startswith(("hint:", "warning:"))), "")
-            raise ConfigError(f"git {words[0]} failed: {reason or f'exit code {process.returncode}'}")
-        return process.stdout.decode(errors="surrogateescape")
+        return _output(self.run(*words), words[0])
 
     def run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run git in the folder with some bytes on stdin; does not raise if git fails."""
-        try:
-            return subprocess.run(  # noqa: S603 (git, with arguments of our own)
-                ["git", *_PLAIN_SETTINGS, *words],  # noqa: S607 (the one that the person uses)
-                cwd=self.folder,
-                env=_environment(),
-                input=stdin,
-                capture_output=True,
-                check=False,
-            )
-        except OSError as error:
-            raise ConfigError(f"git can't be run in {str(self.folder)!r}: {error.strerror}.") from error
+        return _run(self.folder, _environment(), (*_PLAIN_SETTINGS, *words), stdin)
 
     def _signature(self, name: str) -> str:
         path = self.folder / name
@@ -204,8 +193,9 @@ class _Comparison:
         self.tree, self.commit, self.names, self.is_staged = tree, commit, names, is_staged
         self.remarks: list[str] = []
         self._attributes = self._read_attributes()
-        self._index = self._read_index()
-        self._blobs = self._read_blobs() if is_staged else {}
+        literal = [f":(literal){name}" for name in names]
+        self._index = self._entries(1, "ls-files", "--stage", "-z", "--", *literal) if names else {}
+        self._blobs = self._read_blobs(self._index) if is_staged else {}
 
     def files(self) -> ChangedTexts:
         """The texts of all text files, by name."""
@@ -213,51 +203,38 @@ class _Comparison:
         return ChangedTexts({name: text for name, text in texts.items() if text}, tuple(self.remarks))
 
     def diff(self) -> str:
-        """The unified diff of all text files."""
-        old = self._names_in_commit()
-        plain, deleted, parts = list[str](), list[str](), list[str]()
-        for name in self.names:
-            if not self._exists(name):
-                deleted.append(name)
-                continue
-            new = self._new(name)
-            if new is None:
-                continue
-            if name not in old:
-                parts.append(_added(name, new.text, self._mode(name)))
-            elif self._mode(name) == "120000" or self._is_plain(name, new):
-                plain.append(name)
-            else:
-                parts.append(self._changed(name, new.text))
-        # Without --text, git decides by attributes what is text. That is fine for deleted files.
-        for names, options in ((deleted, ()), (plain, ("--text",))):
-            if names:
-                base = ("--cached", self.commit) if self.is_staged else (self.commit,)
-                words = ("diff", *_PLAIN, *options, *base, "--", *map(_literal, names))
-                parts.insert(
-                    0, self.tree.git(*words).encode(errors="surrogateescape").decode(errors="replace")
-                )
-        return "".join(parts)
+        """The unified diff of all text files.
 
-    def _is_plain(self, name: str, text: Decoded) -> bool:
-        """Whether git reads the text and its lines as they are."""
-        if not self.is_staged and name in self._index and _is_hidden(self._index[name][0]):
-            return False
-        has_lines = "\r" not in text.text.replace("\r\n", "\n")
-        return text.encoding == "utf-8" and has_lines and "filter" not in self._attributes.get(name, {})
+        Git compares copies of the texts, in UTF-8 and with line feeds, in a folder where no settings apply.
+        """
+        if not self.names:
+            return ""
+        paths = [f"./{name}" for name in self.names]
+        old = self._entries(2, "ls-tree", "-r", "-z", self.commit, "--", *paths)
+        self._blobs |= self._read_blobs(old)
+        with TemporaryDirectory(prefix="redraft-diff-") as folder:
+            for side in ("a", "b"):
+                Path(folder, side).mkdir()
+            for name in self.names:
+                is_deleted = not self._exists(name)
+                new = None if is_deleted else self._new(name)
+                if name in old and (is_deleted or new is not None):
+                    _place(Path(folder, "a", name), self._old(name, old[name], is_deleted), old[name].mode)
+                if new is not None and (new.text or name in old):
+                    _place(Path(folder, "b", name), _comparable(new.text), self._mode(name))
+            process = _run(Path(folder), _environment_without_settings(folder), _COMPARE)
+            output = _output(process, "diff", codes=(0, 1))
+        return _ONE_SIDED.sub(r"\1\2a/\3 \2b/\3", _printable(output))
 
-    def _changed(self, name: str, new: str) -> str:
-        """The diff of a file that git does not read as text."""
-        path = f"{self.commit}:./{name}"
-        filtered = self.tree.run("cat-file", "--filters", path)
-        data = filtered.stdout if filtered.returncode == 0 else self.tree.run("cat-file", "blob", path).stdout
-        old = decoded(data, self._encoding(name))
-        quoted = _quoted(name)
-        lines = unified_diff(
-            [] if old is None else _lines(old.text), _lines(new), f"a/{quoted}", f"b/{quoted}", lineterm=""
-        )
-        text = "\n".join(lines)
-        return f"diff --git a/{quoted} b/{quoted}\n{text}\n" if text else ""
+    def _old(self, name: str, entry: _Entry, is_deleted: bool) -> str:
+        """A text as it is in the commit. A NUL makes git report a binary file as deleted."""
+        try:
+            text = decoded(self._stored(name, entry, None if is_deleted else self.commit))
+        except OSError:
+            text = None
+        if text is None:
+            return "\0" if is_deleted else ""
+        return _comparable(text.text)
 
     def _new(self, name: str) -> Decoded | None:
         """Read a text as it is now; None, with a remark, for a file that can't be judged."""
@@ -274,7 +251,8 @@ class _Comparison:
             return None
         except OSError as error:
             return self._remark(f"{quoted_name} can't be read, so it was not judged: {error.strerror}")
-        text = decoded(data, "" if self.is_staged else self._encoding(name))
+        declared = "" if self.is_staged else self._attributes.get(name, {}).get("working-tree-encoding", "")
+        text = decoded(data, declared)
         if text is None:
             return self._remark(f"{quoted_name} is not text, so it was not judged")
         if text.is_guess:
@@ -303,15 +281,19 @@ class _Comparison:
 
     def _staged_bytes(self, name: str) -> bytes:
         """The bytes that would be committed; if a filter changes them, as they would be checked out."""
-        if "filter" in self._attributes.get(name, {}):
-            filtered = self.tree.run("cat-file", "--filters", f":./{name}")
-            if filtered.returncode == 0:
-                return _check_size(filtered.stdout, name)
         if name not in self._index:
             raise FileNotFoundError(name)
-        if name not in self._blobs:
-            raise OSError(0, f"git did not read its content, the blob {self._index[name][2]}")
-        return _check_size(self._blobs[name], name)
+        return _check_size(self._stored(name, self._index[name], ""), name)
+
+    def _stored(self, name: str, entry: _Entry, commit: str | None) -> bytes:
+        """The bytes in the commit, or in the index (""), through their filter; with None, as they are."""
+        if commit is not None and "filter" in self._attributes.get(name, {}):
+            filtered = self.tree.run("cat-file", "--filters", f"{commit}:./{name}")
+            if filtered.returncode == 0:
+                return filtered.stdout
+        if entry.blob not in self._blobs:
+            raise OSError(0, f"git did not read its content, the blob {entry.blob}")
+        return self._blobs[entry.blob]
 
     def _exists(self, name: str) -> bool:
         return name in self._index if self.is_staged else os.path.lexists(self.tree.folder / name)
@@ -319,35 +301,29 @@ class _Comparison:
     def _mode(self, name: str) -> str:
         """Git's mode of a file as it is now."""
         if self.is_staged:
-            return self._index[name][1]
+            return self._index[name].mode
         mode = (self.tree.folder / name).lstat().st_mode
         if stat.S_ISLNK(mode):
-            return "120000"
-        return "100755" if mode & stat.S_IXUSR else "100644"
+            return _LINK
+        return _PROGRAM if mode & stat.S_IXUSR else ""
 
     def _is_submodule(self, name: str) -> bool:
-        return name in self._index and self._index[name][1] == "160000"
+        return name in self._index and self._index[name].mode == _SUBMODULE
 
-    def _encoding(self, name: str) -> str:
-        return self._attributes.get(name, {}).get("working-tree-encoding", "")
+    def _entries(self, column: int, *words: str) -> dict[str, _Entry]:
+        """The files that a command of git lists, by name; the blob is in this column."""
+        lines = (line.partition("\t") for line in _names(self.tree.git(*words)))
+        fields = {name: before.split() for before, _, name in lines}
+        return {name: _Entry(values[0], values[column]) for name, values in fields.items()}
 
-    def _read_index(self) -> dict[str, tuple[str, str, str]]:
-        """Tags, modes and blob ids of the staged files, by name."""
-        if not self.names:
-            return {}
-        output = self.tree.git("ls-files", "-v", "--stage", "-z", "--", *map(_literal, self.names))
-        entries = (entry.partition("\t") for entry in _names(output))
-        parts = ((fields.split(), name) for fields, _, name in entries)
-        return {name: (tag, mode, blob) for (tag, mode, blob, *_), name in parts}
-
-    def _read_blobs(self) -> dict[str, bytes]:
-        """The staged bytes of the files, by name, without those that git did not read."""
+    def _read_blobs(self, entries: Mapping[str, _Entry]) -> dict[str, bytes]:
+        """The bytes of blobs, by id, without those that git did not read."""
         blobs: dict[str, bytes] = {}
-        names = [name for name in self._index if not self._is_submodule(name)]
-        ids = "".join(f"{self._index[name][2]}\n" for name in names).encode()
-        output = self.tree.run("cat-file", "--batch", stdin=ids).stdout if names else b""
+        wanted = list(dict.fromkeys(entry.blob for entry in entries.values() if entry.mode != _SUBMODULE))
+        ids = "".join(f"{blob}\n" for blob in wanted).encode()
+        output = self.tree.run("cat-file", "--batch", stdin=ids).stdout if wanted else b""
         start = 0
-        for name in names:
+        for blob in wanted:
             end = output.find(b"\n", start)
             if end < 0:  # git has failed at an earlier file
                 break
@@ -356,24 +332,9 @@ class _Comparison:
                 continue
             size = int(header[2])
             if start + size < len(output):
-                blobs[name] = output[start : start + size]
+                blobs[blob] = output[start : start + size]
             start += size + 1
         return blobs
-
-    def _names_in_commit(self) -> set[str]:
-        """The names of the files that exist in the commit."""
-        if not self.names:
-            return set()
-        words = (
-            "ls-tree",
-            "-r",
-            "--name-only",
-            "-z",
-            self.commit,
-            "--",
-            *(f"./{name}" for name in self.names),
-        )
-        return set(_names(self.tree.git(*words)))
 
     def _read_attributes(self) -> dict[str, dict[str, str]]:
         """The attributes that change how git reads a file, by file name."""
@@ -530,27 +491,44 @@ def project_in_work_tree(folder: Path, project: Path) -> Path:
 
 
 _NAMES = ("--relative", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-O/dev/null")
-_PLAIN = (
-    *_NAMES,
-    "--no-color",
-    "--no-textconv",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-    "--unified=3",
-    "--inter-hunk-context=0",
-    "--submodule=short",
-    "--ws-error-highlight=none",
-)
-_PLAIN_SETTINGS = (
-    "-c",
-    "core.quotePath=off",
-    "-c",
-    "core.safecrlf=false",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "diff.suppressBlankEmpty=false",
-)
+_PLAIN_SETTINGS = ("-c", "core.safecrlf=false", "-c", "core.fsmonitor=false")
+_COMPARE = ("-c", "core.quotePath=off", "diff", "--no-index", "--no-renames", "--no-prefix", "a", "b")
+_ONE_SIDED = re.compile(r"^(diff --git )(\"?)[ab]/(.*) \2[ab]/\3$", re.MULTILINE)
+"""The header of a file, which `--no-prefix` gives the same folder twice if it is new or deleted."""
+_LINK, _PROGRAM, _SUBMODULE = "120000", "100755", "160000"
+"""Modes of git."""
+
+
+class _Entry(NamedTuple):
+    """A file in a commit or the index."""
+
+    mode: str
+    blob: str
+
+
+def _run(
+    folder: Path, environment: Mapping[str, str], words: Sequence[str], stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(  # noqa: S603 (git, with arguments of our own)
+            ["git", *words],  # noqa: S607 (the one that the person uses)
+            cwd=folder,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise ConfigError(f"git can't be run in {str(folder)!r}: {error.strerror}.") from error
+
+
+def _output(process: subprocess.CompletedProcess[bytes], command: str, *, codes: Sequence[int] = (0,)) -> str:
+    """What git printed; raises `ConfigError` for any other exit code."""
+    if process.returncode not in codes:
+        errors = process.stderr.decode(errors="replace").strip().splitlines()
+        reason = next((line for line in errors if not line.startswith(("hint:", "warning:"))), "")
+        raise ConfigError(f"git {command} failed: {reason or f'exit code {process.returncode}'}")
+    return process.stdout.decode(errors="surrogateescape")
 
 
 def _environment() -> dict[str, str]:
@@ -562,13 +540,16 @@ def _environment() -> dict[str, str]:
     return {**own, **paths, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8"}
 
 
-def _is_hidden(fields: str) -> bool:
-    """Whether an entry of the index is marked as unchanged (a lower-case tag), or as not checked out (S)."""
-    return fields[0].islower() or fields[0] == "S"
-
-
-def _literal(name: str) -> str:
-    return f":(literal){name}"
+def _environment_without_settings(folder: str) -> dict[str, str]:
+    """The environment for git in a folder outside of all repositories."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": folder,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_CEILING_DIRECTORIES": str(Path(folder).parent),
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 def _names(output: str) -> list[str]:
@@ -605,30 +586,18 @@ def _printable(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _quoted(name: str) -> str:
-    """A file name that fits into a line of a diff."""
-    printable = _printable(name)
-    return printable if printable.isprintable() else printable.encode("unicode_escape").decode()
+def _comparable(text: str) -> str:
+    """A text with line feeds and without NULs, which git compares line by line."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
 
 
-def _lines(text: str) -> list[str]:
-    """Split a text into lines that end in LF, CR LF or CR."""
-    return re.split(r"\r\n|\r|\n", re.sub(r"(\r\n|\r|\n)\Z", "", text)) if text else []
-
-
-def _added(name: str, text: str, mode: str) -> str:
-    """A new file, as git shows it in a diff."""
-    if not text:
-        return ""
-    lines, quoted = _lines(text), _quoted(name)
-    parts: Iterable[str] = (
-        f"diff --git a/{quoted} b/{quoted}",
-        f"new file mode {mode}",
-        "--- /dev/null",
-        f"+++ b/{quoted}",
-        f"@@ -0,0 +1,{len(lines)} @@",
-        *(f"+{line}" for line in lines),
-        *([] if text.endswith("\n") else ["\\ No newline at end of file"]),
-        "",
-    )
-    return "\n".join(parts)
+def _place(path: Path, text: str, mode: str) -> None:
+    """Write a file for git to compare."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if mode == _LINK:
+        with suppress(OSError, ValueError):  # an impossible target is shown as a text
+            path.symlink_to(text)
+            return
+    path.write_text(text, "utf-8", "replace", newline="")
+    if mode == _PROGRAM:
+        path.chmod(0o755)
