@@ -14,6 +14,7 @@ from redraft._texts import estimate_tokens
 from redraft._validation import check_function, named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
+from redraft.loop.conversation import AgentAdapter
 from redraft.loop.pattern import pattern_with
 from redraft.models.provider import ListedModel
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
@@ -134,7 +135,7 @@ class GraphAgent(AdaptedAgent[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphAdapter:
+class GraphAdapter(AgentAdapter):
     """Runs a graph from a prompt to its final state, whose answer becomes a draft."""
 
     graph: Any  # a Pregel, which is only partly typed
@@ -144,28 +145,6 @@ class GraphAdapter:
     history: tuple[BaseMessage, ...] = ()
     """Messages before the prompt."""
     on_event: Any = None  # called with the mode and the data of each streamed event
-
-    @property
-    def tool_names(self) -> tuple[str, ...]:
-        """Empty: only the nodes of a graph know its tools."""
-        return ()
-
-    @property
-    def has_steps(self) -> bool:
-        """False: LangGraph runs the steps of a graph."""
-        return False
-
-    @property
-    def model(self) -> None:
-        """None: only the nodes of a graph know its models."""
-        return
-
-    def with_system_prompt(self, system_prompt: str) -> Self:
-        """Raise `ConfigError`: the nodes have their own prompts."""
-        raise ConfigError(
-            f"The nodes of the graph have prompts of their own; change them there, not to "
-            f"{system_prompt[:40]!r}."
-        )
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the graph once; returns its answer with usage and conversation.

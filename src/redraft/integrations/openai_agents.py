@@ -12,6 +12,7 @@ from redraft._texts import as_text, estimate_tokens
 from redraft._validation import named_error
 from redraft.errors import ConfigError, MissingExtraError, ModelError, RedraftError, UnfinishedError
 from redraft.loop.agent import UNCHANGED, AdaptedAgent
+from redraft.loop.conversation import AgentAdapter
 from redraft.loop.pattern import pattern_with
 from redraft.models.provider import ListedModel
 from redraft.types import NOTHING_USED, Conversation, Draft, TokenUsage
@@ -120,7 +121,7 @@ class OpenAIAgent(AdaptedAgent[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIAdapter:
+class OpenAIAdapter(AgentAdapter):
     """Runs an agent of the SDK from a prompt to its final output, which becomes a draft."""
 
     agent: Agent[Any]
@@ -135,23 +136,6 @@ class OpenAIAdapter:
     def tool_names(self) -> tuple[str, ...]:
         """The agent's own tools; the tools of MCP servers and handoffs are unknown before a run."""
         return tuple(tool.name for tool in self.agent.tools)
-
-    @property
-    def has_steps(self) -> bool:
-        """False: the SDK runs the steps of an agent."""
-        return False
-
-    @property
-    def model(self) -> None:
-        """None: models of the SDK can't judge."""
-        return
-
-    def with_system_prompt(self, system_prompt: str) -> Self:
-        """Raise `ConfigError`: the agent has its own instructions."""
-        raise ConfigError(
-            f"The agent {self.agent.name!r} has instructions of its own; change them there, not to "
-            f"{system_prompt[:40]!r}."
-        )
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once; returns its final output with usage and conversation.

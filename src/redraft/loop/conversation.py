@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 
 
 class AgentAdapter(Protocol):
-    """An agent of a framework, such as Pydantic AI, as a loop needs it."""
+    """An agent of a framework, such as Pydantic AI, as a loop needs it.
+
+    Adapters of frameworks whose models and steps Redraft can't call inherit the defaults.
+    """
 
     @property
     def tool_names(self) -> tuple[str, ...]:
         """The tools that are known before a run."""
-        ...
+        return ()
 
     @property
     def has_steps(self) -> bool:
         """Whether its model requests and tool calls are steps of the run, which some triggers need."""
-        ...
+        return False
 
     @property
     def model(self) -> ChatModel | None:
@@ -42,11 +45,14 @@ class AgentAdapter(Protocol):
 
         None if Redraft can't call the framework's models.
         """
-        ...
+        return None
 
     def with_system_prompt(self, system_prompt: str) -> Self:
         """A copy with another system prompt; raises `ConfigError` if the agent brings its own."""
-        ...
+        raise ConfigError(
+            f"An agent of another framework has instructions of its own; change them there, not to "
+            f"{system_prompt[:40]!r}."
+        )
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once, for its final output with its usage and conversation.
