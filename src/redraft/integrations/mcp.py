@@ -28,6 +28,7 @@ from redraft.evaluate.criteria import check_comparable, criteria_of, needs_model
 from redraft.evaluate.requirements import rubric_of
 from redraft.events import RunFinished, RunStarted, StepFailed, StepStarted
 from redraft.integrations.mcp_messages import (
+    SENT,
     ClientCriterion,
     ClientReflection,
     Criteria,
@@ -191,14 +192,10 @@ class ProjectTools:
         advice = await self._recall(plain_task, RECALLED, standard)
         notes = await Notes(store).advice(plain_task)
         attempt_id = new_run_id()
-        sent = [
-            criterion if isinstance(criterion, str) else criterion.model_dump()
-            for criterion in criteria or ()
-        ]
         record = {
             "task": to_json(plain_task),
             "advice": to_json([*notes, *advice]),
-            "criteria": sent,
+            "criteria": SENT.dump_python(criteria or []),
             "criteria_file": criteria_file,
         }
         await store.put(Record(ATTEMPT, attempt_id, record))
@@ -229,10 +226,7 @@ class ProjectTools:
         has to be reflected on before the next attempt. To repeat the call is harmless.
         """
         attempt = await self._attempt(attempt_id)
-        sent = [
-            criterion if isinstance(criterion, str) else ClientCriterion.model_validate(criterion)
-            for criterion in attempt["criteria"]
-        ]
+        sent = SENT.validate_python(attempt["criteria"])
         standard = self._standard(sent, attempt["criteria_file"])
         if standard is None and succeeded is None:
             raise ConfigError(

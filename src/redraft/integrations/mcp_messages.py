@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from redraft._codec import describe_error
 from redraft._prompts import advice_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redraft.loop.record import RunRecord
     from redraft.loop.runs import StoredRun
     from redraft.redact.redactor import Redactor
-    from redraft.types import ReflectionResult, ReflectionVersion
+    from redraft.types import ReflectionEvaluation, ReflectionResult, ReflectionVersion
 
 LONGEST_DRAFT = 500_000
 LONGEST_TEXT = 20_000
@@ -84,6 +84,7 @@ class ClientCriterion(BaseModel):
         return criterion
 
 
+SENT = TypeAdapter(list[Text | ClientCriterion])
 Criteria = Annotated[
     list[Text | ClientCriterion],
     Field(
@@ -156,18 +157,35 @@ class DraftIssue(BaseModel):
         return cls(message=str(issue), criterion=issue.criterion, line=issue.line, path=issue.path)
 
 
-class DraftVerdict(BaseModel):
-    """What a draft is worth. A score of null is unknown, not zero."""
+class Judgement(BaseModel):
+    """An evaluation without hidden criteria. A score of null is unknown, not zero."""
 
-    status: Literal["finished", "running", "failed"]
-    run_id: str | None = Field(
-        default=None, description="The stored run, for get_run; null if nothing is stored."
-    )
     satisfactory: bool | None = None
     score: float | None = Field(default=None, description="0 to 1; null if it could not be judged.")
     criteria: dict[str, float | None] = Field(default_factory=dict)
     issues: list[DraftIssue] = Field(default_factory=list[DraftIssue])
     suggestions: list[str] = Field(default_factory=list)
+
+
+def _judged(evaluation: ReflectionEvaluation) -> dict[str, Any]:
+    """The fields of a `Judgement`."""
+    visible = evaluation.for_writer()
+    return {
+        "satisfactory": evaluation.satisfactory,
+        "score": visible.overall_score,
+        "criteria": dict(visible.criteria_scores),
+        "issues": list(map(DraftIssue.of, visible.issues)),
+        "suggestions": list(visible.suggestions),
+    }
+
+
+class DraftVerdict(Judgement):
+    """What a draft is worth."""
+
+    status: Literal["finished", "running", "failed"]
+    run_id: str | None = Field(
+        default=None, description="The stored run, for get_run; null if nothing is stored."
+    )
     tokens: int = Field(default=0, description="What the judging model used.")
     cost_usd: float | None = None
     error: str = ""
@@ -176,19 +194,18 @@ class DraftVerdict(BaseModel):
 
     @classmethod
     def of(cls, result: ReflectionResult, run_id: str | None, *, due: str) -> DraftVerdict:
-        """Convert a result for a client, without hidden criteria and secrets.
+        """Convert a result for a client, without secrets.
 
         `due` is the kind of reflection that must follow, empty for none.
         """
         redactor = redactor_of_environment()
-        satisfactory = result.final_evaluation.satisfactory
         evaluation = redactor.redact_object(result.final_evaluation.for_writer())
         if due:
             step = (
                 f"Call record_reflection for this attempt with a reflection of the kind {due!r}; then begin "
                 "the next one with start_task."
             )
-        elif satisfactory:
+        elif evaluation.satisfactory:
             step = "The criteria are met."
         elif evaluation.overall_score is None:
             step = "It could not be judged; see 'error' and the criteria without a score."
@@ -200,11 +217,7 @@ class DraftVerdict(BaseModel):
         return cls(
             status="finished" if result.error is None else "failed",
             run_id=run_id,
-            satisfactory=satisfactory,
-            score=evaluation.overall_score,
-            criteria=dict(evaluation.criteria_scores),
-            issues=list(map(DraftIssue.of, evaluation.issues)),
-            suggestions=list(evaluation.suggestions),
+            **_judged(evaluation),
             tokens=result.token_usage.total_tokens,
             cost_usd=result.token_usage.cost_usd,
             error=redactor.redact(error).text,
@@ -283,20 +296,14 @@ class RunSummary(BaseModel):
     def of(cls, record: RunRecord, redactor: Redactor) -> RunSummary:
         """Summarise a run, without secrets."""
         summary = record.summary()
-        return cls(
-            run_id=record.run_id,
-            name=redactor.redact(summary["name"]).text,
-            task=without_middle(redactor.redact(summary["task"]).text, LISTED),
-            status=summary["status"],
-            reason=summary["reason"],
-            started_at=record.started_at.isoformat(),
-            versions=summary["versions"],
-            first_score=summary["first_score"],
-            best_score=summary["best_score"],
-            satisfactory=summary["satisfactory"],
-            tokens=record.usage.total_tokens,
-            cost_usd=record.usage.cost_usd,
-        )
+        shown = {
+            "name": redactor.redact(summary["name"]).text,
+            "task": without_middle(redactor.redact(summary["task"]).text, LISTED),
+            "started_at": record.started_at.isoformat(),
+            "tokens": record.usage.total_tokens,
+            "cost_usd": record.usage.cost_usd,
+        }
+        return cls.model_validate(summary | shown)  # which leaves out all other fields
 
 
 class RunPage(BaseModel):
@@ -308,30 +315,16 @@ class RunPage(BaseModel):
     )
 
 
-class JudgedVersion(BaseModel):
+class JudgedVersion(Judgement):
     """One version of a run, and its judgement."""
 
     version: int
     strategy: str
-    score: float | None
-    satisfactory: bool
-    criteria: dict[str, float | None]
-    issues: list[DraftIssue]
-    suggestions: list[str]
 
     @classmethod
     def of(cls, version: ReflectionVersion) -> JudgedVersion:
-        """Convert a version for a client, without hidden criteria."""
-        evaluation = version.evaluation.for_writer()
-        return cls(
-            version=version.iteration,
-            strategy=version.strategy,
-            score=evaluation.overall_score,
-            satisfactory=version.evaluation.satisfactory,
-            criteria=dict(evaluation.criteria_scores),
-            issues=list(map(DraftIssue.of, evaluation.issues)),
-            suggestions=list(evaluation.suggestions),
-        )
+        """Convert a version for a client."""
+        return cls(version=version.iteration, strategy=version.strategy, **_judged(version.evaluation))
 
 
 class RunDetails(RunSummary):
