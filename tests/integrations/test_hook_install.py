@@ -194,9 +194,9 @@ def test_links_in_a_circle_are_an_error(folder):
         ("[]", "must hold a JSON object"),
         ('{"hooks": []}', "'hooks' must be an object"),
         ('{"hooks": {"Stop": "x"}}', "'hooks.Stop' must be a list, got 'x'"),
-        ('{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"),
-        ('{"a": 1e999}', "a number that JSON can't express"),
-        ('{"a": ' + "[" * 100_000, "nested too deeply"),
+        ('{"a": {"b": 1, "b": 2}}', "can't be read: the key 'b' comes twice in one object"),
+        ('{"a": 1e999}', "can't be read: the number 1e999 is too large"),
+        ('{"a": ' + "[" * 100_000, "can't be read: it is nested too deeply"),
         (f'{{"a": {"9" * 5_000}}}', "can't be read: Exceeds the limit"),
     ],
 )

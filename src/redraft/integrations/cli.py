@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,6 +89,7 @@ def accept() -> None:
     What an agent changes while it is at work is not applied until then. It takes a person at a terminal.
     """
     from redraft.integrations.hook import accept
+    from redraft.integrations.hook_install import FileChange
     from redraft.integrations.hook_sessions import Sessions
     from redraft.settings import project_folder
 
@@ -98,7 +98,8 @@ def accept() -> None:
     if accepted is None or not changed:
         CalmConsole(stderr=True).say("Nothing has changed.")
         return
-    emit(accepted.diff(changed))
+    for name, text in changed.items():
+        emit(FileChange(Path(name), accepted.texts[name], text).diff)
     if not sys.stdin.isatty():
         raise ConfigError("Nothing was accepted: a person has to do that, at a terminal.")
     if not confirm("Accept this?", to="accept", done="accepted"):
@@ -164,11 +165,12 @@ def _make(change: FileChange, *, check: bool) -> None:
 
 def _advise(agent: CodingAgent | None, path: Path, program: str, hook_options: HookOptions) -> None:
     """Print the remaining steps."""
+    from redraft.integrations.git import locate
     from redraft.integrations.hook_install import HUSKY
     from redraft.settings import project_folder
 
     criteria = project_folder() / hook_options.criteria
-    if not _git("rev-parse", "--show-toplevel"):
+    if locate(Path.cwd()) is None:
         CalmConsole(stderr=True).say("This is not a git repository: until it is, nothing is checked.")
     if not criteria.is_file():
         CalmConsole(stderr=True).say(f"Write the criteria next: {criteria} does not exist.")
@@ -197,28 +199,23 @@ def _this_program() -> str:
 
 def _repository() -> Path:
     """Top folder of the git repository, else the project folder."""
+    from redraft.integrations.git import locate
     from redraft.settings import project_folder
 
-    return Path(top) if (top := _git("rev-parse", "--show-toplevel")) else project_folder()
+    location = locate(Path.cwd())
+    return project_folder() if location is None else location[0]
 
 
 def _pre_commit() -> Path:
+    from redraft.integrations.git import WorkTree
     from redraft.integrations.hook_install import HUSKY
 
-    folder = _git("rev-parse", "--git-path", "hooks")
-    if not folder:
+    process = WorkTree(Path.cwd()).run("rev-parse", "--git-path", "hooks")
+    if process.returncode:
         raise ConfigError(f"{str(Path.cwd())!r} is not in a git repository.")
-    path = Path(folder).absolute()
+    path = Path(os.fsdecode(process.stdout).removesuffix("\n")).absolute()
     # husky runs the hooks of the parent folder, and rewrites the folder that git reads on each install.
     return (path.parent if path.parts[-2:] == (HUSKY, "_") else path) / "pre-commit"
-
-
-def _git(*words: str) -> str:
-    try:
-        result = subprocess.run(["git", *words], capture_output=True, check=False)  # noqa: S603, S607 (the person's git)
-    except OSError as error:
-        raise ConfigError(f"git can't be run: {error.strerror}.") from error
-    return os.fsdecode(result.stdout).removesuffix("\n") if result.returncode == 0 else ""
 
 
 @handles_errors

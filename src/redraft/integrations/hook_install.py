@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -15,6 +14,7 @@ from redraft._files import replace_file
 from redraft._locks import check_regular
 from redraft.errors import ConfigError
 from redraft.integrations.hook_answer import COMMIT_REFUSED
+from redraft.text.json import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,12 +46,13 @@ class FileChange:
     @property
     def diff(self) -> str:
         """The change as a unified diff; empty if there is none."""
-        before, after = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
+        before, after = ((text or "").splitlines() for text in (self.before, self.after))
         old, new = ("/dev/null" if text is None else str(self.path) for text in (self.before, self.after))
-        diff = "".join(unified_diff(before, after, old, new))
-        return diff.encode(errors="surrogateescape").decode(
-            errors="replace"
-        )  # a script may be in any encoding
+        lines = unified_diff(before, after, old, new, lineterm="")
+        # A script may be in any encoding.
+        return (
+            "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape").decode(errors="replace")
+        )
 
     def write(self) -> None:
         """Write the file atomically, or delete it; raises `ConfigError` if that fails."""
@@ -159,33 +160,20 @@ def _change(
     """The change of a JSON file; nothing changes if the data is the same and only its form differs."""
     if after == document:
         return FileChange(path, before, before)
-    try:
-        text = json.dumps(after, ensure_ascii=False, indent=2, allow_nan=False)
-    except ValueError as error:
-        raise ConfigError(f"{str(path)!r} holds a number that JSON can't express, such as 1e999.") from error
+    text = json.dumps(after, ensure_ascii=False, indent=2)
     # JSON and Python escape a lone surrogate in the same way.
     return FileChange(path, before, text.encode("utf-8", "backslashreplace").decode() + "\n")
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     """Read a JSON object from a file, with its text, None for a missing file; empty files and null are {}."""
-
-    def checked(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        counts = Counter(name for name, _ in members)
-        twice = next((name for name, count in counts.items() if count > 1), None)
-        if twice is not None:
-            raise ConfigError(f"{str(path)!r} has the key {twice!r} twice in an object; remove one of them.")
-        return dict(members)
-
     try:
         text = path.read_bytes().decode("utf-8-sig") if check_regular(path) else None
-        document: Any = json.loads(text, object_pairs_hook=checked) if text and text.strip() else None
+        document: Any = load_json(text, repeats_keys=False) if text and text.strip() else None
     except json.JSONDecodeError as error:
         raise ConfigError(f"{str(path)!r}, line {error.lineno}: this is not JSON: {error.msg}.") from error
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or an integer of too many digits
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not what JSON can express
         raise ConfigError(f"{str(path)!r} can't be read: {error}.") from error
-    except RecursionError as error:
-        raise ConfigError(f"{str(path)!r} is nested too deeply to be read.") from error
     if document is None:
         return text, {}
     if not isinstance(document, dict):

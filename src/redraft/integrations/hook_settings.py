@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,21 +159,6 @@ class Accepted:
         return (
             f"{files} {has} changed, and what was accepted before was applied; `redraft hook accept` shows "
             "and applies the change"
-        )
-
-    def diff(self, changed: Mapping[str, str | None]) -> str:
-        """The changes as unified diffs."""
-        before = self.texts
-        return "".join(
-            f"{line.rstrip()}\n"
-            for name, text in changed.items()
-            for line in unified_diff(
-                (before[name] or "").splitlines(),
-                (text or "").splitlines(),
-                "/dev/null" if before[name] is None else f"accepted/{name}",
-                "/dev/null" if text is None else name,
-                lineterm="",
-            )
         )
 
     @contextmanager
