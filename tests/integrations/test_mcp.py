@@ -21,7 +21,7 @@ from redraft.notes import Notes
 from redraft.stores.location import close_project_store
 from support.commands import THREE_A, redraft
 from support.counting_server import provider
-from support.mcp_clients import FAILURE, TOKEN, http_server, in_process, over_http, over_stdio
+from support.mcp_clients import FAILURE, TOKEN, http_server, in_process, over_http, over_stdio, play
 from support.pages import Page
 
 TOOLS = {
@@ -79,6 +79,8 @@ async def use_every_tool(session):
 
 
 def test_all_tools_over_stdio(criteria):
+    (criteria / "slow_rules.py").write_text(SLOW)
+    (criteria / "slow.yaml").write_text(SLOW_CRITERIA)
     # What a function prints must not get between the messages.
     (criteria / "talkative.py").write_text("def chat(text):\n    print('checking', text)\n    return True\n")
     with (criteria / "criteria.yaml").open("a") as file:
@@ -87,6 +89,7 @@ def test_all_tools_over_stdio(criteria):
     async def main():
         async with over_stdio(mode="legacy") as session:
             await use_every_tool(session)
+            await cancel(session, criteria, criteria_file="slow.yaml")
 
     asyncio.run(main())
 
@@ -158,16 +161,15 @@ def test_an_attempt_gets_the_note_of_its_task(criteria):
     )
     Ensemble(ScriptedModel(lambda request: "cups = int"), [order]).run_sync({"item": "tea"})
 
-    async def main():
-        async with in_process() as session:
-            started = [
-                await session.call("start_task", task=task) for task in ("Order {item}.", "order", "Order")
-            ]
-            await session.call("finish_attempt", attempt_id=started[0]["attempt_id"], output="aaa")
-            shown = await Runs().get(started[0]["attempt_id"])
-            return [one["note"] for one in started], [one["lessons"] for one in started], shown.advice
+    async def main(session):
+        started = [
+            await session.call("start_task", task=task) for task in ("Order {item}.", "order", "Order")
+        ]
+        await session.call("finish_attempt", attempt_id=started[0]["attempt_id"], output="aaa")
+        shown = await Runs().get(started[0]["attempt_id"])
+        return [one["note"] for one in started], [one["lessons"] for one in started], shown.advice
 
-    (same, named, other), lessons, advice = asyncio.run(main())
+    (same, named, other), lessons, advice = play(main)
     assert "- `cups(2)` is 4." in same
     assert (named, other, lessons) == (same, "", [[], [], []])
     assert [(one.source, one.text) for one in advice] == [("note v1", same)]
@@ -189,28 +191,23 @@ def test_failed_attempts_teach_the_note_of_their_task(project):
     )
     wrong, right = "cups = int", "def cups(n): return 2 * n"
 
-    async def main():
-        async with in_process() as session:
-            passed = await session.call("start_task", task="Write another function cups.")
-            await session.call("finish_attempt", attempt_id=passed["attempt_id"], output=right)
-            notes = []
-            for output in (wrong, right):
-                started = await session.call("start_task", task=TASK)
-                notes.append(started["note"])
-                for _ in range(2):  # repeating the call teaches nothing twice
-                    ended = await session.call(
-                        "finish_attempt", attempt_id=started["attempt_id"], output=output
-                    )
-                if ended["reflection_due"]:
-                    await session.call(
-                        "record_reflection", reflection=FAILURE, attempt_id=started["attempt_id"]
-                    )
-            own = [{"name": "long", "evaluator": "words", "config": {"at_least": 9}}]
-            started = await session.call("start_task", task=TASK, criteria=own)
-            await session.call("finish_attempt", attempt_id=started["attempt_id"], output=right)
-            return notes
+    async def main(session):
+        passed = await session.call("start_task", task="Write another function cups.")
+        await session.call("finish_attempt", attempt_id=passed["attempt_id"], output=right)
+        notes = []
+        for output in (wrong, right):
+            started = await session.call("start_task", task=TASK)
+            notes.append(started["note"])
+            for _ in range(2):  # repeating the call teaches nothing twice
+                ended = await session.call("finish_attempt", attempt_id=started["attempt_id"], output=output)
+            if ended["reflection_due"]:
+                await session.call("record_reflection", reflection=FAILURE, attempt_id=started["attempt_id"])
+        own = [{"name": "long", "evaluator": "words", "config": {"at_least": 9}}]
+        started = await session.call("start_task", task=TASK, criteria=own)
+        await session.call("finish_attempt", attempt_id=started["attempt_id"], output=right)
+        return notes
 
-    without, noted = asyncio.run(main())
+    without, noted = play(main)
     assert without == ""
     assert "- `cups(2)` is 4." in noted
     assert len(revisions_of(TASK)) == 2  # of the failure and of the success; not by the client's criteria
@@ -223,16 +220,13 @@ def test_criteria_of_a_client_judge_without_a_file(project):
         {"name": "order", "evaluator": "schema", "config": {"schema": {"type": "string"}}, "weight": 0},
     ]
 
-    async def main():
-        async with in_process() as session:
-            met = await session.call("check_draft", draft='"$5"', criteria=criteria)
-            assert met["criteria"] == {"short": 1.0, "price": 1.0, "order": 1.0}
-            nothing = await session.refused("check_draft", draft="x")
-            assert nothing.startswith(
-                "There is nothing to judge by: send 'criteria', or write 'criteria.yaml'"
-            )
+    async def main(session):
+        met = await session.call("check_draft", draft='"$5"', criteria=criteria)
+        assert met["criteria"] == {"short": 1.0, "price": 1.0, "order": 1.0}
+        nothing = await session.refused("check_draft", draft="x")
+        assert nothing.startswith("There is nothing to judge by: send 'criteria', or write 'criteria.yaml'")
 
-    asyncio.run(main())
+    play(main)
 
 
 def test_functions_of_the_projects_own_files_run(project):
@@ -241,14 +235,11 @@ def test_functions_of_the_projects_own_files_run(project):
         "- {name: polite, evaluator: function, config: {function: 'manners:polite'}}\n"
     )
 
-    async def main():
-        async with in_process(criteria="own.yaml") as session:
-            assert (await session.call("check_draft", draft="Tea, please"))["satisfactory"]
-            assert not (await session.call("check_draft", draft="Tea", criteria_file="own.yaml"))[
-                "satisfactory"
-            ]
+    async def main(session):
+        assert (await session.call("check_draft", draft="Tea, please"))["satisfactory"]
+        assert not (await session.call("check_draft", draft="Tea", criteria_file="own.yaml"))["satisfactory"]
 
-    asyncio.run(main())
+    play(main, criteria="own.yaml")
 
 
 def test_a_model_judges_within_the_budget(project, monkeypatch):
@@ -280,12 +271,11 @@ def test_a_model_judges_within_the_budget(project, monkeypatch):
 )
 @pytest.mark.usefixtures("project")
 def test_a_judge_that_cannot_fit_is_not_called(budget, calls, monkeypatch):
-    async def main():
-        async with in_process(model="openai-chat:gpt-4o-mini", **budget) as session:
-            return await session.call("check_draft", draft="Tea " * 300, criteria=["clarity"])
+    async def main(session):
+        return await session.call("check_draft", draft="Tea " * 300, criteria=["clarity"])
 
     with provider(monkeypatch) as server:
-        answer = asyncio.run(main())
+        answer = play(main, model="openai-chat:gpt-4o-mini", **budget)
         assert len(server.limits) == calls
         assert server.usd <= 0.01
     assert (answer["score"] is None) == (not calls)
@@ -296,12 +286,13 @@ def test_a_judge_that_cannot_fit_is_not_called(budget, calls, monkeypatch):
 
 @pytest.mark.usefixtures("project")
 def test_a_model_without_a_price_is_refused_before_the_first_call(monkeypatch):
-    async def main():
-        async with in_process(model="openai-chat:my-own", budget_usd=1.0) as session:
-            return await session.refused("check_draft", draft="Tea", criteria=["clarity"])
+    async def main(session):
+        return await session.refused("check_draft", draft="Tea", criteria=["clarity"])
 
     with provider(monkeypatch) as server:
-        assert "The price of 'openai-chat:my-own' is not known" in asyncio.run(main())
+        assert "The price of 'openai-chat:my-own' is not known" in play(
+            main, model="openai-chat:my-own", budget_usd=1.0
+        )
         assert server.limits == []
 
 
@@ -311,15 +302,14 @@ def test_a_hidden_criterion_stays_hidden(criteria):
         "- {name: short, evaluator: words, config: {at_most: 3}}\n"
     )
 
-    async def main():
-        async with in_process() as session:
-            checked = await session.call("check_draft", draft="Tea")
-            shown = await session.call("get_run", run_id=checked["run_id"])
-            assert not checked["satisfactory"]
-            assert "xyzzy" not in json.dumps([checked, shown])
-            assert "secret word" not in json.dumps([checked, shown])
+    async def main(session):
+        checked = await session.call("check_draft", draft="Tea")
+        shown = await session.call("get_run", run_id=checked["run_id"])
+        assert not checked["satisfactory"]
+        assert "xyzzy" not in json.dumps([checked, shown])
+        assert "secret word" not in json.dumps([checked, shown])
 
-    asyncio.run(main())
+    play(main)
 
 
 def test_what_a_client_can_choose_releases_no_lesson(project):
@@ -345,33 +335,31 @@ def test_what_a_client_can_choose_releases_no_lesson(project):
 
 
 def test_finishing_twice_judges_once(criteria):
-    async def main():
-        async with in_process() as session:
-            begun = await session.call("start_task", task=TASK)
-            answers = [
-                await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
-                for _ in range(2)
-            ]
-            assert answers[0] == answers[1]
-            other = await session.refused("finish_attempt", attempt_id=begun["attempt_id"], output="aaaa")
-            assert f"The attempt {begun['attempt_id']!r} has been judged with another output" in other
-            assert "call start_task again" in other  # a client can't choose the run_id
-            assert "run_id" not in other
-            assert len((await session.call("list_runs"))["runs"]) == 1
+    async def main(session):
+        begun = await session.call("start_task", task=TASK)
+        answers = [
+            await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+            for _ in range(2)
+        ]
+        assert answers[0] == answers[1]
+        other = await session.refused("finish_attempt", attempt_id=begun["attempt_id"], output="aaaa")
+        assert f"The attempt {begun['attempt_id']!r} has been judged with another output" in other
+        assert "call start_task again" in other  # a client can't choose the run_id
+        assert "run_id" not in other
+        assert len((await session.call("list_runs"))["runs"]) == 1
 
-    asyncio.run(main())
+    play(main)
 
 
 def test_a_project_that_stores_nothing_still_judges(criteria, monkeypatch):
     monkeypatch.setenv("REDRAFT_HOME", "")
 
-    async def main():
-        async with in_process(wait=0.0) as session:
-            checked = await session.call("check_draft", draft="aaa")
-            assert (checked["run_id"], checked["satisfactory"]) == (None, True)
-            assert "is empty, so no attempts are stored" in await session.refused("start_task", task=TASK)
+    async def main(session):
+        checked = await session.call("check_draft", draft="aaa")
+        assert (checked["run_id"], checked["satisfactory"]) == (None, True)
+        assert "is empty, so no attempts are stored" in await session.refused("start_task", task=TASK)
 
-    asyncio.run(main())
+    play(main, wait=0.0)
 
 
 # --- slow tools, many sessions, and servers that die ------------------------------------------------------
@@ -384,15 +372,14 @@ async def slow(text):
         await asyncio.sleep(0.01)
     return True
 """
+SLOW_CRITERIA = "- {name: slow, evaluator: function, config: {function: 'slow_rules:slow'}}\n"
 
 
 @pytest.fixture
 def slow(project):
     """A project whose criterion waits until there is a file `go`, and writes `judging` before."""
     (project / "slow_rules.py").write_text(SLOW)
-    (project / "criteria.yaml").write_text(
-        "- {name: slow, evaluator: function, config: {function: 'slow_rules:slow'}}\n"
-    )
+    (project / "criteria.yaml").write_text(SLOW_CRITERIA)
     yield project
     sys.modules.pop("slow_rules", None)
 
@@ -412,53 +399,40 @@ async def state_of(session, run_id):
 
 
 def test_a_slow_tool_answers_with_a_run_to_ask_for(slow):
-    async def main():
-        async with in_process(wait=0.05) as session:
-            begun = await session.call("check_draft", draft="Tea")
-            assert (begun["status"], begun["satisfactory"]) == ("running", None)
-            assert await state_of(session, begun["run_id"]) == "running"
-            (slow / "go").touch()
-            await until(lambda: ended(session, begun["run_id"]))
-            shown = await session.call("get_run", run_id=begun["run_id"])
-            assert (shown["status"], shown["satisfactory"]) == ("finished", True)
+    async def main(session):
+        begun = await session.call("check_draft", draft="Tea")
+        assert (begun["status"], begun["satisfactory"]) == ("running", None)
+        assert await state_of(session, begun["run_id"]) == "running"
+        (slow / "go").touch()
+        await until(lambda: ended(session, begun["run_id"]))
+        shown = await session.call("get_run", run_id=begun["run_id"])
+        assert (shown["status"], shown["satisfactory"]) == ("finished", True)
 
     async def ended(session, run_id):
         return await state_of(session, run_id) == "finished"
 
-    asyncio.run(main())
+    play(main, wait=0.05)
 
 
-def test_a_client_cancels_a_call_over_stdio(slow):
-    async def main():
-        async with over_stdio(mode="legacy") as session:
-            call = asyncio.create_task(session.call("check_draft", draft="Tea"))
-            await until(lambda: exists(slow / "judging"))
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
+async def cancel(session, folder, **arguments):
+    """Cancel a call while its draft is judged, and wait for the end of its run."""
+    call = asyncio.create_task(session.call("check_draft", draft="Tea", **arguments))
+    await until(lambda: exists(folder / "judging"))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
 
-            async def cancelled():
-                return await state_of(session, "last") == "cancelled"
+    async def cancelled():
+        return await state_of(session, "last") == "cancelled"
 
-            await until(cancelled)
-
-    asyncio.run(main())
+    await until(cancelled)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_client_that_hangs_up_cancels_its_call_over_http(slow, mode):
     async def main():
         async with http_server() as address, over_http(address, mode=mode) as session:
-            call = asyncio.create_task(session.call("check_draft", draft="Tea"))
-            await until(lambda: exists(slow / "judging"))
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-
-            async def cancelled():
-                return await state_of(session, "last") == "cancelled"
-
-            await until(cancelled)
+            await cancel(session, slow)
 
     asyncio.run(main())
 
@@ -526,7 +500,7 @@ def test_several_sessions_work_at_once(criteria):
             http_server() as address,
             over_http(address) as one,
             over_http(address) as two,
-            over_stdio() as three,
+            in_process() as three,
         ):
             await asyncio.gather(*(work(each, str(at)) for at, each in enumerate((one, two, three))))
             assert len((await three.call("list_runs", limit=100))["runs"]) == 18
@@ -537,20 +511,19 @@ def test_several_sessions_work_at_once(criteria):
 def test_the_name_of_a_criterion_of_the_project_is_that_criterion(criteria):
     """Not a sentence for a model; none is configured."""
 
-    async def main():
-        async with in_process() as session:
-            for named in (["three"], ["Three "], [{"name": "three"}], ["three", "no b"]):
-                checked = await session.call("check_draft", draft="aaa", criteria=named)
-                assert checked["satisfactory"] is True
-                checked = await session.call("check_draft", draft="ab", criteria=named)
-                assert (checked["satisfactory"], checked["criteria"]["three"]) == (False, 0)
-                begun = await session.call("start_task", task=TASK, criteria=named)
-                done = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
-                assert done["satisfactory"] is True
-            said = await session.refused("check_draft", draft="aaa", criteria=["three letters"])
-            assert "The criterion 'three letters' needs a model" in said
+    async def main(session):
+        for named in (["three"], ["Three "], [{"name": "three"}], ["three", "no b"]):
+            checked = await session.call("check_draft", draft="aaa", criteria=named)
+            assert checked["satisfactory"] is True
+            checked = await session.call("check_draft", draft="ab", criteria=named)
+            assert (checked["satisfactory"], checked["criteria"]["three"]) == (False, 0)
+            begun = await session.call("start_task", task=TASK, criteria=named)
+            done = await session.call("finish_attempt", attempt_id=begun["attempt_id"], output="aaa")
+            assert done["satisfactory"] is True
+        said = await session.refused("check_draft", draft="aaa", criteria=["three letters"])
+        assert "The criterion 'three letters' needs a model" in said
 
-    asyncio.run(main())
+    play(main)
 
 
 # --- sessions over HTTP ------------------------------------------------------------------------------------

@@ -65,6 +65,16 @@ async def in_process(**options):
         await close_project_store()
 
 
+def play(work, **options):
+    """Run an async function with such a session, and return what it returns."""
+
+    async def main():
+        async with in_process(**options) as session:
+            return await work(session)
+
+    return asyncio.run(main())
+
+
 @asynccontextmanager
 async def over_stdio(*words, mode="auto"):
     """Yield a session with a server of its own, started in the working folder as a coding agent does."""
