@@ -113,21 +113,34 @@ def test_the_command_of_the_example_orders_what_is_nearly_sold_out():
     assert [item for item, _ in orders()] == ["tea"]
 
 
-def test_the_functions_on_the_page_read_and_write_a_database():
-    shop("shop.db")
-    functions = functions_in(Path("shop/functions.py"))
-    assert functions["low_stock"](5) == ["tea"]
+@pytest.fixture(params=["shop", "stock"])
+def shelf(request):
+    """The folder with the functions of the page, or of the example, and a database."""
+    request.getfixturevalue("stock") if request.param == "stock" else shop("shop.db")
+    return Path(request.param)
+
+
+def test_the_functions_read_and_write_a_database(shelf):
+    functions = functions_in(shelf / "functions.py")
+    assert "tea" in str(functions["low_stock"](5))
     for item in ("tea", "tea", "it's; DROP TABLE orders"):
         functions["order"](item, f"key of {item}")
-    assert [item for item, _ in orders("shop.db")] == ["tea", "it's; DROP TABLE orders"]
+    path = "shop.db" if shelf.name == "shop" else "stock/shop.db"
+    assert [item for item, _ in orders(path)] == ["tea", "it's; DROP TABLE orders"]
 
 
-def test_the_source_on_the_page_cannot_write():
-    shop("shop.db")
-    text = Path("shop/functions.py").read_text("utf-8")
-    Path("shop/functions.py").write_text(re.sub('"SELECT .*"', '"DELETE FROM stock"', text))
+def test_the_source_cannot_write(shelf):
+    text = (shelf / "functions.py").read_text("utf-8")
+    (shelf / "functions.py").write_text(re.sub('"SELECT .*"', '"DELETE FROM stock"', text))
     with pytest.raises(sqlite3.OperationalError, match="readonly database"):
-        functions_in(Path("shop/functions.py"))["low_stock"](5)
+        functions_in(shelf / "functions.py")["low_stock"](5)
+
+
+def test_the_source_makes_no_database(stock):
+    Path("stock/shop.db").unlink()
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        stock["low_stock"](5)
+    assert not Path("stock/shop.db").exists()
 
 
 def test_the_stock_agent_reads_and_acts_in_a_database_and_at_a_broker(mqtt_broker, monkeypatch, stock):
@@ -161,23 +174,6 @@ def test_the_stock_agent_orders_without_a_broker(monkeypatch, stock):
     assert result.success, result.metrics.failures
     assert [error["source"] for error in result.state["environmentalData"]["errors"]] == ["shelves"]
     assert [item for item, _ in orders()] == ["tea"]
-
-
-def test_an_order_that_is_repeated_is_placed_once(stock):
-    for item in ("tea", "tea", "it's; DROP TABLE orders"):
-        stock["order"](item, f"key of {item}")
-    assert [item for item, _ in orders()] == ["tea", "it's; DROP TABLE orders"]
-
-
-def test_the_source_cannot_write(stock):
-    text = Path("stock/functions.py").read_text("utf-8")
-    Path("stock/functions.py").write_text(re.sub("query = .*", 'query = "DELETE FROM stock"', text))
-    with pytest.raises(sqlite3.OperationalError, match="readonly database"):
-        functions_in(Path("stock/functions.py"))["low_stock"](5)
-    Path("stock/shop.db").unlink()
-    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
-        stock["low_stock"](5)
-    assert not Path("stock/shop.db").exists()
 
 
 def test_the_agent_for_an_inbox_takes_each_file_once():
