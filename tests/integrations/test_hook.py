@@ -44,7 +44,6 @@ def project(tmp_path, monkeypatch):
 def set_up(folder, *, criteria=CRITERIA, settings="[hook]\n"):
     (folder / "criteria.yaml").write_text(criteria, "utf-8")
     (folder / "redraft.toml").write_text(settings, "utf-8")
-    git(folder, "commit", "--all", "--quiet", "--allow-empty", "--message=Set up")
 
 
 def edit(folder, text, name="offer.py"):
@@ -907,6 +906,7 @@ EVIDENT = "criteria:\n  - {name: Names the price., config: {evidence: ['file:pri
 
 def test_evidence_from_files_is_that_of_the_work_tree(project, model, tmp_path_factory):
     set_up(project, criteria=EVIDENT, settings="[hook]\njudge = true\n")
+    git(project, "commit", "--all", "--quiet", "--message=Set up")
     folder = tmp_path_factory.mktemp("linked") / "w"
     git(project, "worktree", "add", "--quiet", "-b", "w", str(folder))
     edit(project, "1 euro\n", "price.txt")()
