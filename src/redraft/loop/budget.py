@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from math import isclose
@@ -21,7 +21,7 @@ from redraft.errors import ConfigError, ModelError, OutputError, RedraftError, U
 from redraft.types import NOTHING_USED, ConvergenceReason, Stop, TokenUsage, render_usd, usage_before
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Generator
     from types import TracebackType
     from typing import Self
 
@@ -93,18 +93,18 @@ class Tally:
     """What a run has used so far, by role, and which calls its budget did not allow."""
 
     budget: Budget
-    by_role: dict[str, TokenUsage] = field(init=False)
+    by_role: dict[str, TokenUsage] = field(init=False, default_factory=dict[str, TokenUsage])
     known_usd: float = 0.0
     """The cost of the calls whose cost is known."""
     clock: Callable[[], float] = monotonic
     started: float = field(init=False)
-    shortest: dict[str, int] = field(init=False)
+    shortest: dict[str, int] = field(init=False, default_factory=dict[str, int])
     """The output tokens of the shortest reply of each role."""
-    longest: dict[str, int] = field(init=False)
+    longest: dict[str, int] = field(init=False, default_factory=dict[str, int])
     """The output tokens of the longest reply of each role."""
-    dearest: dict[str, float] = field(init=False)
+    dearest: dict[str, float] = field(init=False, default_factory=dict[str, float])
     """The highest cost of a reply of each role."""
-    reported: dict[str, tuple[int, float]] = field(init=False)
+    reported: dict[str, tuple[int, float]] = field(init=False, default_factory=dict[str, tuple[int, float]])
     """The most tokens and US dollars that a call of each of the user's functions has reported."""
     exhausted: ConvergenceReason | None = None
     """The budget that kept a call from starting, or cancelled it."""
@@ -113,9 +113,9 @@ class Tally:
     cancelled: int = 0
     needed: str = ""
     """What the last refused call needed, and what was left."""
-    unpriced: set[str] = field(init=False)
+    unpriced: set[str] = field(init=False, default_factory=set[str])
     """Models without a price whose replies report no cost, so that no budget in US dollars bounds them."""
-    accepted: dict[str, int] = field(init=False)
+    accepted: dict[str, int] = field(init=False, default_factory=dict[str, int])
     """Limits on replies that were lowered after a provider's refusals, by model."""
     cut_off: int = 0
     """Replies that ended at the limit that the budget set."""
@@ -136,13 +136,6 @@ class Tally:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
-        self.by_role = {}
-        self.shortest = {}
-        self.longest = {}
-        self.dearest = {}
-        self.reported = {}
-        self.unpriced = set()
-        self.accepted = {}
 
     def add(self, role: str, usage: TokenUsage) -> None:
         """Add the usage of a step."""
@@ -414,7 +407,7 @@ class StepBudget:
         self.used = NOTHING_USED
         """The usage of the step's finished calls, which are not in the tally yet."""
         self.known_usd = 0.0
-        self.under_way: set[BudgetedCall | FunctionCall] = set()
+        self.under_way: set[Call] = set()
         self.bound = asyncio.timeout(None)
         self.deadline: float | None = None
         self._ends_with_outer = False
@@ -422,7 +415,7 @@ class StepBudget:
         self._checks_until: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the clock; functions in threads make their calls in loops of their own."""
-        self._waiting: deque[tuple[BudgetedCall | FunctionCall, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[Call, asyncio.Future[None]]] = deque()
 
     @property
     def is_over(self) -> bool:
@@ -509,50 +502,21 @@ class StepBudget:
         if all were free; also into the budgets around the run. While it is under way, this counts as spent.
         The first call of a kind may take everything, so other calls wait for it. Raises `UnfinishedError`.
         """
-        with FunctionCall(self, kind, is_revision=is_revision) as call:
+        with FunctionCall(self, kind, "revision" if is_revision else "generation") as call:
             return await call.carry_out(fn)
 
-    def _reserve_function(self, call: FunctionCall) -> bool:
-        """Reserve what a function may use; False if it has to wait. Raises `UnfinishedError`."""
+    def left(self, role: ModelRole) -> Iterator[tuple[ConvergenceReason, float, bool]]:
+        """Yield what the ended calls leave of each budget, and whether it is that of revisions alone."""
         tally, budget = self.tally, self.tally.budget
-        dearest = tally.reported.get(call.kind)
-        if dearest == FREE:
-            return True
-        tokens, usd = dearest or FREE
-        others = self.others_under_way(call)
-        tokens_under_way, usd_under_way = (
-            sum(other.tokens for other in others),
-            sum(other.usd for other in others),
-        )
-
-        def fits(reason: ConvergenceReason, needed: float, left: float, reserved: float) -> bool:
-            if left < needed and not isclose(left, needed):  # a sum of costs has rounding errors
-                raise self._refuse_reported(reason, needed, left)
-            return needed + reserved <= left or isclose(needed + reserved, left)
-
-        has_room: list[bool] = []
         if budget.tokens is not None:
             left = budget.tokens - (tally.total() + self.used).total_tokens
-            has_room.append(fits(ConvergenceReason.TOKEN_BUDGET, tokens, left, tokens_under_way))
-        if call.role == "revision" and (revisions_left := tally.revision_tokens_left()) is not None:
-            left = revisions_left - self.used.total_tokens
-            tally.is_out_of_revisions = left < tokens
-            has_room.append(fits(ConvergenceReason.TOKEN_BUDGET, tokens, left, tokens_under_way))
+            yield ConvergenceReason.TOKEN_BUDGET, left, False
+        if role == "revision" and (revisions_left := tally.revision_tokens_left()) is not None:
+            yield ConvergenceReason.TOKEN_BUDGET, revisions_left - self.used.total_tokens, True
         if budget.usd is not None:
-            left = budget.usd - tally.known_usd - self.known_usd
-            has_room.append(fits(ConvergenceReason.COST_BUDGET, usd, left, usd_under_way))
-        if not all(has_room) or (dearest is None and others):
-            return False
-        call.tokens, call.usd = (UNLIMITED, UNLIMITED) if dearest is None else dearest
-        self.under_way.add(call)
-        return True
+            yield ConvergenceReason.COST_BUDGET, budget.usd - tally.known_usd - self.known_usd, False
 
-    @property
-    def _reserves_nothing(self) -> bool:
-        budget = self.tally.budget
-        return budget.tokens is None and budget.usd is None and budget.revision_tokens is None
-
-    def others_under_way(self, call: BudgetedCall | FunctionCall) -> list[BudgetedCall | FunctionCall]:
+    def others_under_way(self, call: Call) -> list[Call]:
         """The calls that may end while a call waits."""
         return [other for other in self.under_way if other.loop not in call.blocked]
 
@@ -575,14 +539,6 @@ class StepBudget:
             self.known_usd += usage.cost_usd or 0.0
         if self.outer is not None:
             self.outer.count_replayed(usage)
-
-    def _refuse_reported(self, reason: ConvergenceReason, needed: float, left: float) -> UnfinishedError:
-        """The error for a call of a function that would take more than is left."""
-        is_cost = reason is ConvergenceReason.COST_BUDGET
-        need, rest = (exact_usd(each) if is_cost else f"{each:,} tokens" for each in (needed, max(0, left)))
-        self.tally.refused += 1
-        self.tally.needed = f"it takes up to {need}, and {rest} {'is' if is_cost else 'are'} left"
-        return self.over(reason, f"leaves {rest}; the dearest call so far took {need}.")
 
     async def in_time(self, effect: Awaitable[R], what: str = "a check", /) -> R:
         """Await a part of the step, such as a free check; raises `UnfinishedError` when its time is spent."""
@@ -628,6 +584,11 @@ class StepBudget:
         spent = self.tally.time_passed() if is_time else self.tally.option(reason)
         return UnfinishedError(f"{spent} {what}", reason=reason)
 
+    def refuse(self, reason: ConvergenceReason, what: str) -> UnfinishedError:
+        """Count a call that is not started, and make its error."""
+        self.tally.refused += 1
+        return self.over(reason, what)
+
     def check_shared(self) -> None:
         """Raise `UnfinishedError` if the budget that the run shares with others is spent."""
         part = self.shared
@@ -647,14 +608,16 @@ class StepBudget:
             budget = budget.outer
         return budget
 
-    async def admit(self, call: BudgetedCall | FunctionCall) -> None:
+    async def admit(self, call: Call) -> None:
         """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         call.loop, call.blocked = loop, blocked_loops.get()
         with _lock:
             self.bound_inside()
-            if isinstance(call, FunctionCall) and self._reserves_nothing:
+            budget = self.tally.budget
+            reserves_nothing = budget.tokens is None and budget.usd is None and budget.revision_tokens is None
+            if isinstance(call, FunctionCall) and reserves_nothing:
                 return
             self._waiting.append((call, turn))
         loop.call_soon(self._admit_waiting)  # after the calls that begin together with this one
@@ -673,13 +636,11 @@ class StepBudget:
                 self.under_way.discard(function)
                 self._wake()
 
-    def release(self, call: BudgetedCall | FunctionCall, usage: TokenUsage = NOTHING_USED) -> None:
+    def release(self, call: Call, usage: TokenUsage) -> None:
         """Replace a call's reservation by its usage, and start the waiting calls that now fit."""
         self.under_way.discard(call)
         self.used += usage
         self.known_usd += usage.cost_usd or 0.0
-        if isinstance(call, BudgetedCall):
-            self.tally.observe(call.role, usage)
         self._wake()
 
     def _wake(self) -> None:
@@ -701,7 +662,7 @@ class StepBudget:
             for call, turn in [pair for pair in self._waiting if pair[1].get_loop() is here]:
                 if not turn.done():
                     try:
-                        if not self._reserve(call):
+                        if not call.reserve():
                             return
                     except UnfinishedError as error:
                         turn.set_exception(error)
@@ -709,55 +670,21 @@ class StepBudget:
                         turn.set_result(None)
                 self._waiting.remove((call, turn))
 
-    def _reserve(self, call: BudgetedCall | FunctionCall) -> bool:
-        """Reserve what a call may use; False if it has to wait. Raises `UnfinishedError`."""
-        if isinstance(call, FunctionCall):
-            return self._reserve_function(call)
-        tally = self.tally
-        if self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
-            tally.refused += 1
-            raise self.over(ConvergenceReason.TIME_BUDGET, "before the call started.")
-        limit = call.highest_limit
-        least = call.least_reply
-        enough = call.expected_reply
-        rooms, others = self.rooms(call), self.others_under_way(call)
-        for room in rooms:
-            # While other calls are under way, it pays to wait for what they leave unused.
-            if room.output < (enough if others else least):
-                if others:
-                    return False
-                raise self.refused(room, least)
-            limit = min(limit, room.output, max(room.share, enough))
-        if self.tally.budget.usd is not None and call.price is None and not self._fits_by_cost(call):
-            return False
-        call.limit = limit if rooms else call.max_tokens
-        call.tokens = call.input_tokens + limit
-        if call.price is not None:
-            call.usd = call.price.usd(limit)
-        self.under_way.add(call)
-        return True
-
     def rooms(self, call: BudgetedCall) -> list[Room]:
         """What the budgets of tokens and US dollars leave for a call, if they bound it."""
-        budget, tally, rooms = self.tally.budget, self.tally, list[Room]()
+        rooms: list[Room] = []
         waiting = [other for other, turn in self._waiting if not turn.done()]
-        calls, others = self.calls_expected(len(waiting)), self.others_under_way(call)
-        if budget.tokens is not None:
-            left = budget.tokens - (tally.total() + self.used).total_tokens
-            left -= sum(other.tokens for other in others)
-            inputs = sum(other.input_tokens for other in waiting)
-            reason = ConvergenceReason.TOKEN_BUDGET
-            rooms.append(Room(reason, left, call.input_tokens, 1, inputs, calls))
-        if call.role == "revision" and (revisions_left := tally.revision_tokens_left()) is not None:
-            left = revisions_left - self.used.total_tokens - sum(other.tokens for other in others)
-            reason = ConvergenceReason.TOKEN_BUDGET
-            rooms.append(Room(reason, left, call.input_tokens, 1, call.input_tokens, 1, of_revisions=True))
-        if budget.usd is not None and call.price is not None:
-            left = budget.usd - tally.known_usd - self.known_usd - sum(other.usd for other in others)
-            inputs = sum(other.price.input for other in waiting if other.price is not None)
-            price, reason = call.price, ConvergenceReason.COST_BUDGET
-            if price.input or price.output:
-                rooms.append(Room(reason, left, price.input, price.output, inputs, calls))
+        calls, others, price = self.calls_expected(len(waiting)), self.others_under_way(call), call.price
+        for reason, left, of_revisions in self.left(call.role):
+            if reason is ConvergenceReason.TOKEN_BUDGET:
+                rest = left - sum(other.tokens for other in others)
+                sharing, count = ([call], 1) if of_revisions else (waiting, calls)
+                inputs = sum(other.input_tokens for other in sharing)
+                rooms.append(Room(reason, rest, call.input_tokens, 1, inputs, count, of_revisions))
+            elif price is not None and (price.input or price.output):
+                rest = left - sum(other.usd for other in others)
+                inputs = sum(other.price.input for other in waiting if other.price is not None)
+                rooms.append(Room(reason, rest, price.input, price.output, inputs, calls))
         return rooms
 
     def least_reply(self, call: BudgetedCall) -> int:
@@ -772,25 +699,9 @@ class StepBudget:
         """Count a reply that ended at the limit that the budget set."""
         self.tally.cut_off += 1
 
-    def _fits_by_cost(self, call: BudgetedCall) -> bool:
-        """Whether a call fits, by the cost of earlier calls; raises `UnfinishedError` if no call does."""
-        budget, tally = self.tally.budget, self.tally
-        if call.model in tally.unpriced:
-            tally.refused += 1
-            raise self.over(ConvergenceReason.COST_BUDGET, unbounded([call.model]))
-        left = (budget.usd or 0.0) - tally.known_usd - self.known_usd
-        call.usd = call.expected_usd
-        if others := self.others_under_way(call):
-            return sum(other.usd for other in others) + call.usd <= left
-        if left <= 0:
-            tally.refused += 1
-            raise self.over(ConvergenceReason.COST_BUDGET, "is spent: no more calls are started.")
-        return True
-
     def refused(self, room: Room, least: int) -> UnfinishedError:
         """The error for a call whose reply would certainly be cut off."""
         tally = self.tally
-        tally.refused += 1
         needed = room.input + least * room.per_token
         if room.reason is ConvergenceReason.TOKEN_BUDGET:
             left, need = f"{max(0, round(room.left)):,}", f"{round(needed):,}"
@@ -803,7 +714,7 @@ class StepBudget:
             left, need = exact_usd(max(0.0, room.left)), exact_usd(needed)
             what = f"leaves {left}; the next call takes about {need}: {exact_usd(room.input)} for its input"
             tally.needed = f"it takes about {need}, and {left} is left"
-        return self.over(room.reason, f"{what}, the rest for a reply of {least:,} tokens.")
+        return self.refuse(room.reason, f"{what}, the rest for a reply of {least:,} tokens.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -924,8 +835,63 @@ class PricedModel(Protocol):
         ...
 
 
-class BudgetedCall:
-    """A model call of a step: it reserves what it may use, and is counted when it ends."""
+class Call:
+    """A call within a step's budget and the budgets around it: it reserves in each what it may use."""
+
+    price: Price | None = None
+
+    def __init__(self, step: StepBudget, role: ModelRole, input_tokens: int = 0) -> None:
+        self.step = step
+        self.role: ModelRole = role
+        self.input_tokens = input_tokens
+        self.tokens: float = 0
+        self.usd = 0.0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.blocked: tuple[asyncio.AbstractEventLoop, ...] = ()
+        """The event loops that wait for this call, so that it must not wait for calls in them."""
+        self.outer: Self | None = None
+        """The same call within the budget around the step's."""
+
+    @property
+    def levels(self) -> list[Self]:
+        """The call within the step's budget, and within each budget around it."""
+        return [self, *(() if self.outer is None else self.outer.levels)]
+
+    async def admit(self) -> None:
+        """Wait until the call fits into each budget; raises `UnfinishedError` if it can't."""
+        levels = self.levels
+        for number, level in enumerate(levels):
+            with _ending_runs(levels[:number]):
+                await level.step.admit(level)
+
+    def reserve(self) -> bool:
+        """Reserve in the step's budget; False if the call has to wait. Raises `UnfinishedError`."""
+        raise NotImplementedError
+
+    def release(self, usage: TokenUsage) -> None:
+        """Replace the reservations by the usage."""
+        with _lock:
+            for level in self.levels:
+                level.step.bound_inside()
+                level.step.release(level, usage)
+
+    def __enter__(self) -> Self:
+        return self
+
+
+@contextmanager
+def _ending_runs(inside: Sequence[Call]) -> Generator[None]:
+    """End or suspend the runs `inside` a budget that does not allow a call."""
+    try:
+        yield
+    except UnfinishedError as error:
+        for call in reversed(inside):
+            call.step.end_by_outer(error)
+        raise
+
+
+class BudgetedCall(Call):
+    """A model call of a step; it is counted when it ends."""
 
     def __init__(
         self,
@@ -937,10 +903,9 @@ class BudgetedCall:
         *,
         is_limit_fixed: bool = False,
     ) -> None:
-        self.role: ModelRole = role
+        super().__init__(step, role, input_tokens)
         self.is_limit_fixed = is_limit_fixed
         """Whether the request has its limit already, or has none."""
-        self.input_tokens = input_tokens
         own = getattr(model, "max_tokens", None) if max_tokens is None else max_tokens
         self.max_tokens: int | None = own if isinstance(own, int) else None
         self.model = "" if model is None else name_of_model(cast("ChatModel", model))
@@ -948,24 +913,52 @@ class BudgetedCall:
         self.price = price_of(model, input_tokens) if step.tally.budget.usd is not None else None
         self.limit: int | None = None
         """The limit on the reply that the step's budget allows; None if it bounds only time."""
-        self.tokens = 0
-        self.usd = 0.0
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.blocked: tuple[asyncio.AbstractEventLoop, ...] = ()
-        """The event loops that wait for this call, so that it must not wait for calls in them."""
-        self._step = step
         self._used = NOTHING_USED
-        outer = step.outer
-        self._outer = (
-            None
-            if outer is None
-            else BudgetedCall(outer, role, input_tokens, max_tokens, model, is_limit_fixed=is_limit_fixed)
-        )
+        if step.outer is not None:
+            self.outer = type(self)(
+                step.outer, role, input_tokens, max_tokens, model, is_limit_fixed=is_limit_fixed
+            )
+
+    def reserve(self) -> bool:
+        """Reserve the input and the limit on the reply; False if the call has to wait."""
+        step = self.step
+        if step.deadline is not None and asyncio.get_running_loop().time() >= step.deadline:
+            raise step.refuse(ConvergenceReason.TIME_BUDGET, "before the call started.")
+        limit, least, enough = self.highest_limit, self.least_reply, self.expected_reply
+        rooms, others = step.rooms(self), step.others_under_way(self)
+        for room in rooms:
+            # While other calls are under way, it pays to wait for what they leave unused.
+            if room.output < (enough if others else least):
+                if others:
+                    return False
+                raise step.refused(room, least)
+            limit = min(limit, room.output, max(room.share, enough))
+        if step.tally.budget.usd is not None and self.price is None and not self._fits_by_cost():
+            return False
+        self.limit = limit if rooms else self.max_tokens
+        self.tokens = self.input_tokens + limit
+        if self.price is not None:
+            self.usd = self.price.usd(limit)
+        step.under_way.add(self)
+        return True
+
+    def _fits_by_cost(self) -> bool:
+        """Whether the call fits, by the cost of earlier calls; raises `UnfinishedError` if no call does."""
+        step, tally = self.step, self.step.tally
+        if self.model in tally.unpriced:
+            raise step.refuse(ConvergenceReason.COST_BUDGET, unbounded([self.model]))
+        left = (tally.budget.usd or 0.0) - tally.known_usd - step.known_usd
+        self.usd = self.expected_usd
+        if others := step.others_under_way(self):
+            return sum(other.usd for other in others) + self.usd <= left
+        if left <= 0:
+            raise step.refuse(ConvergenceReason.COST_BUDGET, "is spent: no more calls are started.")
+        return True
 
     @property
     def highest_limit(self) -> int:
         """The highest limit on the reply that may be sent."""
-        tally, limit = self._step.tally, self.max_tokens
+        tally, limit = self.step.tally, self.max_tokens
         if limit is None:
             limit = tally.longest_reply(self.role, reasons=self.reasons or self.is_limit_fixed)
         return min(limit, tally.accepted.get(self.model, limit))
@@ -974,7 +967,7 @@ class BudgetedCall:
     def least_reply(self) -> int:
         """The limit under which the reply would certainly be cut off."""
         limit = self.highest_limit
-        return limit if self.is_limit_fixed else min(limit, self._step.least_reply(self))
+        return limit if self.is_limit_fixed else min(limit, self.step.least_reply(self))
 
     @property
     def expected_reply(self) -> int:
@@ -982,25 +975,19 @@ class BudgetedCall:
         limit = self.highest_limit
         if self.is_limit_fixed:
             return limit
-        return min(limit, self._step.tally.expected_reply(self.role, reasons=self.reasons))
+        return min(limit, self.step.tally.expected_reply(self.role, reasons=self.reasons))
 
     @property
     def expected_usd(self) -> float:
         """The US dollars to expect: infinity for the first call of a role whose price is not known."""
         if self.price is None:
-            return self._step.tally.reply_cost(self.role)
+            return self.step.tally.reply_cost(self.role)
         return self.price.usd(self.expected_reply)
-
-    @property
-    def has_started(self) -> bool:
-        """Whether the step's budget and those around it have admitted the call."""
-        return self in self._step.under_way and (self._outer is None or self._outer.has_started)
 
     @property
     def reply_limit(self) -> int | None:
         """The limit to send with the call, once it has started."""
-        limits = [self.limit, None if self._outer is None else self._outer.reply_limit]
-        return min((limit for limit in limits if limit is not None), default=None)
+        return min((level.limit for level in self.levels if level.limit is not None), default=None)
 
     async def limited(self, send: Callable[[int | None], Awaitable[R]], /) -> R:
         """Call `send` with the reply limit, and with lower ones while the provider refuses it as too high."""
@@ -1013,26 +1000,21 @@ class BudgetedCall:
                     raise
                 if error.status not in REFUSALS or not ABOUT_LIMITS.search(str(error)):
                     raise
-                self._lower(limit // 2)
-
-    def _lower(self, limit: int) -> None:
-        self.limit = limit
-        self._step.tally.accepted[self.model] = limit
-        if self._outer is not None:
-            self._outer._lower(limit)  # noqa: SLF001 (the same class)
+                for level in self.levels:
+                    level.limit = level.step.tally.accepted[level.model] = limit // 2
 
     def counted(self, usage: TokenUsage, text: str, *, cut_off: bool = False) -> TokenUsage:
         """The usage of a call, with estimates for what the provider did not report.
 
         `text` is the reply; `cut_off` says that it ended at a limit.
         """
-        tally, limit = self._step.tally, self.reply_limit
+        tally, limit = self.step.tally, self.reply_limit
         # Some providers accept no lower limit than `SHORTEST_REPLY`.
         if limit is not None and usage.output_tokens > max(limit, SHORTEST_REPLY):
             replies = (tally.overlong or (0, 0), (usage.output_tokens, limit))
             tally.overlong = max(replies, key=lambda reply: reply[0] - reply[1])
-        if self._outer is not None:
-            usage = self._outer.counted(usage, text, cut_off=cut_off)
+        if self.outer is not None:
+            usage = self.outer.counted(usage, text, cut_off=cut_off)
         if tally.budget.tokens is None and tally.budget.usd is None:
             return usage
         if not usage.total_tokens:
@@ -1046,27 +1028,20 @@ class BudgetedCall:
             cost = usage.input_tokens * per_input + usage.output_tokens * self.price.output
             usage = replace(usage, cost_usd=cost)
         if cut_off and self.limit is not None and self.limit != self.max_tokens:
-            self._step.count_cut_off(self, usage)
+            self.step.count_cut_off(self, usage)
         return usage
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, RedraftError) and error.usage is not None:
             self._used = error.usage
-        self._release(self._used)
+        with _lock:
+            for level in self.levels:
+                level.step.tally.observe(self.role, self._used)
+            self.release(self._used)
         if (calls := step_context.get().calls) is not None:
             calls.append(self._used)
-
-    def _release(self, usage: TokenUsage) -> None:
-        with _lock:
-            self._step.bound_inside()
-            self._step.release(self, usage)
-            if self._outer is not None:
-                self._outer._release(usage)  # noqa: SLF001 (the same class)
 
     def used(self, usage: TokenUsage, /) -> None:
         """Report what the call used, also if its reply comes from a recording."""
@@ -1074,127 +1049,104 @@ class BudgetedCall:
 
     async def carry_out(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start the call once it fits, and cancel it when the time is spent, with an `UnfinishedError`."""
-        step = self._step
-        if step.deadline is None:
-            await step.admit(self)
-            return await self._start(fn, *args, **kwargs)
-        step.extend_deadline(step.deadline)
+        step, levels = self.step, self.levels
+        if step.deadline is not None:  # it is no later than those of the budgets around the step's
+            step.extend_deadline(step.deadline)
         bound = asyncio.timeout_at(step.deadline)
         try:
             async with bound:
-                await step.admit(self)
-                return await self._start(fn, *args, **kwargs)
+                await self.admit()
+                with _ending_runs(levels[:-1]):
+                    return await fn(*args, **kwargs)
         except TimeoutError as error:
             if not bound.expired():  # a timeout of the model itself
                 raise
-            if not self.has_started:
-                step.tally.refused += 1
-                raise step.over(ConvergenceReason.TIME_BUDGET, "before the call started.") from error
+            if not all(level in level.step.under_way for level in levels):
+                raise step.refuse(ConvergenceReason.TIME_BUDGET, "before the call started.") from error
             cancelled = step.out_of_time("a model was answering")
             cancelled.usage = self._used + TokenUsage(failed_requests=1)
             raise cancelled from error
 
-    async def _start(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start the call, within the budget of the workflow around the run if there is one."""
-        if self._outer is None:
-            return await fn(*args, **kwargs)
-        try:
-            return await self._outer.carry_out(fn, *args, **kwargs)
-        except UnfinishedError as error:
-            self._step.end_by_outer(error)
-            raise
-
     @property
     def room(self) -> int | None:
         """The tokens of a reply that fit now, if nothing else starts; None if only time is bounded."""
-        longest = self._step.tally.longest_reply(self.role, reasons=self.reasons)
-        rooms = [min(longest, room.output) for room in self._step.rooms(self)]
-        if self._outer is not None and (around := self._outer.room) is not None:
-            rooms.append(around)
+        rooms = [
+            min(level.step.tally.longest_reply(self.role, reasons=self.reasons), room.output)
+            for level in self.levels
+            for room in level.step.rooms(level)
+        ]
         return min(rooms, default=None)
 
     def check(self) -> None:
         """Raise `UnfinishedError` if the call does not fit now, where it can't wait for others to end."""
-        step = self._step
-        with _lock:
-            least = step.least_reply(self)
-            for room in step.rooms(self):
-                if room.output < least:
-                    raise step.refused(room, least)
-        if self._outer is not None:
-            try:
-                self._outer.check()
-            except UnfinishedError as error:
-                step.end_by_outer(error)
-                raise
+        levels = self.levels
+        for number, level in enumerate(levels):
+            with _ending_runs(levels[:number]), _lock:
+                least = level.step.least_reply(level)
+                for room in level.step.rooms(level):
+                    if room.output < least:
+                        raise level.step.refused(room, least)
 
 
-class FunctionCall:
+class FunctionCall(Call):
     """A call of a function of the user whose result reports its usage, within a step's budget."""
 
-    price = None
-
-    def __init__(self, step: StepBudget, kind: str, *, is_revision: bool = False) -> None:
+    def __init__(self, step: StepBudget, kind: str, role: ModelRole) -> None:
+        super().__init__(step, role)
         self.kind = kind
-        self.role: ModelRole = "revision" if is_revision else "generation"
-        self.input_tokens = 0
-        self.tokens: float = 0
-        self.usd = 0.0
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.blocked: tuple[asyncio.AbstractEventLoop, ...] = ()
         self.has_calls = False
         """Whether calls inside it are bounded and counted one by one, so that it reports nothing more."""
-        self.used = NOTHING_USED
-        self.step = step
-        self.outer = None if step.outer is None else FunctionCall(step.outer, kind)
+        self._used = NOTHING_USED
+        if step.outer is not None:
+            self.outer = type(self)(step.outer, kind, role)
 
-    def _levels(self) -> list[FunctionCall]:
-        """The call within the step's budget, and within each budget around it."""
-        levels: list[FunctionCall] = []
-        level: FunctionCall | None = self
-        while level is not None:
-            levels.append(level)
-            level = level.outer
-        return levels
+    def reserve(self) -> bool:
+        """Reserve what the dearest call so far has used, or everything; False if it has to wait."""
+        step, tally = self.step, self.step.tally
+        dearest = tally.reported.get(self.kind)
+        if dearest == FREE:
+            return True
+        others, has_room = step.others_under_way(self), True
+        for reason, left, of_revisions in step.left(self.role):
+            in_usd = reason is ConvergenceReason.COST_BUDGET
+            needed = (dearest or FREE)[in_usd]
+            if of_revisions:
+                tally.is_out_of_revisions = left < needed
+            if left < needed and not isclose(left, needed):  # a sum of costs has rounding errors
+                amounts = needed, max(0, left)
+                need, rest = (exact_usd(each) if in_usd else f"{each:,} tokens" for each in amounts)
+                tally.needed = f"it takes up to {need}, and {rest} {'is' if in_usd else 'are'} left"
+                raise step.refuse(reason, f"leaves {rest}; the dearest call so far took {need}.")
+            together = needed + sum(other.usd if in_usd else other.tokens for other in others)
+            has_room = has_room and (together <= left or isclose(together, left))
+        if not has_room or (dearest is None and others):
+            return False
+        self.tokens, self.usd = (UNLIMITED, UNLIMITED) if dearest is None else dearest
+        step.under_way.add(self)
+        return True
 
     async def carry_out(self, fn: Callable[[], Awaitable[R]]) -> R:
         """Call the function once it fits, and count what it reports; raises `UnfinishedError`."""
-        await self._admit()
-        outside = _functions.set((*_functions.get(), *self._levels()))
+        await self.admit()
+        levels = self.levels
+        outside = _functions.set((*_functions.get(), *levels))
         try:
             result = await fn()
         finally:
             _functions.reset(outside)
-        self._count(cast("TokenUsage", getattr(result, "usage", NOTHING_USED)))
-        return result
-
-    async def _admit(self) -> None:
-        levels = self._levels()
-        for number, level in enumerate(levels):
-            try:
-                await level.step.admit(level)
-            except UnfinishedError as error:
-                for inner in reversed(levels[:number]):
-                    inner.step.end_by_outer(error)
-                raise
-
-    def _count(self, usage: TokenUsage) -> None:
-        levels = self._levels()
-        if any(level.has_calls for level in levels):  # they have been counted one by one
-            usage = NOTHING_USED
+        if not any(level.has_calls for level in levels):
+            self._used = cast("TokenUsage", getattr(result, "usage", NOTHING_USED))
         for level in levels:
-            level.used = usage
             reported = level.step.tally.reported
             tokens, usd = reported.get(self.kind, FREE)
-            reported[self.kind] = max(tokens, usage.total_tokens), max(usd, usage.cost_usd or 0.0)
-
-    def __enter__(self) -> Self:
-        return self
+            reported[self.kind] = (
+                max(tokens, self._used.total_tokens),
+                max(usd, self._used.cost_usd or 0.0),
+            )
+        return result
 
     def __exit__(self, *_raised: object) -> None:
-        with _lock:
-            for level in self._levels():
-                level.step.release(level, level.used)
+        self.release(self._used)
 
 
 _functions: ContextVar[tuple[FunctionCall, ...]] = ContextVar("functions", default=())
