@@ -71,25 +71,50 @@ class Steps:
         self._telemetry = _telemetry.current
         self._recorded = self._recording(step)
         self._seconds = perf_counter if self.journal is None else self.journal.elapsed
-        self.attempt = self._recorded
-        """The step that carries out an effect within the budget, without retries and events."""
-        if tally.budget is not NO_BUDGET or tally.outer is not None:
-            self.attempt = partial(_bounded, tally, journal, self._recorded)
-        if journal is not None and journal.void_usage:
-            self.attempt = partial(_counting_void, tally, journal, self.attempt)
-        self._sleep = partial(self.attempt, "wait", NoneType, asyncio.sleep)
-        """Waiting is a step, so that a resumed run does not wait again."""
         self._texts: dict[int, Iterator[int]] = {}
 
     def do(self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]:
         """Carry out an effect, or replay its recorded result; raises its last error."""
         on_failure = partial(self.count_failure, name)
-        work = self.retry.run(
-            self.attempt, name, returns, fn, *args, on_failure=on_failure, sleep=self._sleep
-        )
+        # Waiting is a step, so that a resumed run does not wait again.
+        sleep = partial(self.attempt, "wait", NoneType, asyncio.sleep)
+        work = self.retry.run(self.attempt, name, returns, fn, *args, on_failure=on_failure, sleep=sleep)
         if self._emit_text is not None and name in WRITES:
             work = self._pass_on(self._emit_text, name, args[-1], work)
         return work if self.emit is ignore else self._emit_events(name, work)
+
+    def attempt(
+        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> Awaitable[R]:
+        """Carry out an effect within the budget, or replay it, without retries and events."""
+        journal, tally = self.journal, self.tally
+        if journal is not None and journal.void_usage and (role := ROLES.get(name)) is not None:
+            # In earlier processes, the step has failed, but not for free.
+            tally.add(role, journal.void_usage.pop(journal.next_place, NOTHING_USED))
+        if tally.budget is NO_BUDGET and tally.outer is None:
+            return self._recorded(name, returns, fn, *args)
+        return self._within_budget(name, returns, fn, *args)
+
+    async def _within_budget(
+        self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
+    ) -> R:
+        """Carry out an effect within the budget, whose state the journal records with it."""
+        journal, tally = self.journal, self.tally
+        budget = StepBudget(tally, name)
+
+        async def effect(*args: Any) -> R:
+            try:
+                return await budget.timed(fn, *args)
+            finally:
+                if journal is not None:
+                    journal.budget_state = tally.state()
+
+        try:
+            work = partial(self._recorded, name, returns)
+            return await budget.bounding(counting_replay(budget.outer, work, effect, *args))
+        finally:
+            if journal is not None and journal.budget_state:
+                tally.restore(journal.budget_state)
 
     def once(
         self, name: str, returns: type[R], fn: Callable[..., Awaitable[R]], /, *args: Any
@@ -188,50 +213,6 @@ def _unrecorded(
 ) -> Awaitable[R]:
     """Carry out an effect that nothing records, as `direct` does, without a coroutine of its own."""
     return fn(*args)
-
-
-def _counting_void(
-    tally: Tally,
-    journal: Journalled,
-    attempt: Callable[..., Awaitable[R]],
-    name: str,
-    returns: type[R],
-    fn: Callable[..., Awaitable[R]],
-    /,
-    *args: Any,
-) -> Awaitable[R]:
-    """Carry out an effect after counting what it has used in earlier processes, in which it failed."""
-    if (role := ROLES.get(name)) is not None:
-        tally.add(role, journal.void_usage.pop(journal.next_place, NOTHING_USED))
-    return attempt(name, returns, fn, *args)
-
-
-async def _bounded(
-    tally: Tally,
-    journal: Journalled | None,
-    recorded: Callable[..., Awaitable[Any]],
-    name: str,
-    returns: type[R],
-    fn: Callable[..., Awaitable[R]],
-    /,
-    *args: Any,
-) -> R:
-    """Carry out an effect within the budget, whose state the journal records with it."""
-    budget = StepBudget(tally, name)
-
-    async def effect(*args: Any) -> R:
-        try:
-            return await budget.timed(fn, *args)
-        finally:
-            if journal is not None:
-                journal.budget_state = tally.state()
-
-    try:
-        work = partial(recorded, name, returns)
-        return await budget.bounding(counting_replay(budget.outer, work, effect, *args))
-    finally:
-        if journal is not None and journal.budget_state:
-            tally.restore(journal.budget_state)
 
 
 async def counting_replay(
