@@ -76,27 +76,6 @@ def test_runs_without_a_judge_have_no_new_diagnostics(monkeypatch):
     assert run(main()) == ({}, {})
 
 
-def test_labels_are_read_once_a_judge_and_not_again_for_a_while(monkeypatch):
-    async def main():
-        store = MemoryStore()
-        calls = []
-        find = store.find
-
-        async def counted(kind, /, **where):
-            calls.append(kind)
-            return await find(kind, **where)
-
-        monkeypatch.setattr(store, "find", counted)
-        await judged_runs(store, 5, calibrated_floor=0.6)
-        assert calls.count("label") == 1
-        # A label that is stored in this process counts at once.
-        await calibrated(store, agreeing=True, count=0)
-        await judged(store, calibrated_floor=0.6)
-        return calls.count("label")
-
-    assert run(main()) >= 3
-
-
 @pytest.mark.parametrize("agreeing", [True, False])
 def test_a_floor_keeps_a_judge_from_deciding(agreeing):
     """Without other criteria nothing is satisfactory then; with a check, that alone decides."""

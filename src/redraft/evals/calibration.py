@@ -31,7 +31,6 @@ from redraft.loop.labels import (
     Label,
     agreement_with,
     answers,
-    forget,
     grouped,
     labels_of,
     store_label,
@@ -480,7 +479,6 @@ class Calibrations:
             return calibration
         last = max(calibration.labels.values(), key=attrgetter("at"))
         await self._store.delete(LABEL, f"{calibration.judge.key}/{last.key}")
-        forget(calibration.judge)
         return replace(calibration, labels={k: v for k, v in calibration.labels.items() if k != last.key})
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from redraft._codec import to_record
@@ -28,10 +27,6 @@ LABEL = "label"
 """The kind of a label's record; its key begins with the key of the judge."""
 FEWEST_LABELS = 20
 """The fewest labels for a calibration."""
-FRESH = 30.0
-"""Seconds for which a process caches the agreement of a judge."""
-CACHED = 64
-"""The most judges in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +133,6 @@ async def labels_of(store: Store, judge: JudgeId) -> list[Label]:
 async def store_label(store: Store, judge: JudgeId, label: Label) -> None:
     """Store a label, in place of an earlier label of the same judgement."""
     await store.put(Record(LABEL, f"{judge.key}/{label.key}", to_record(label)))
-    forget(judge)
 
 
 async def standing_of(
@@ -150,35 +144,17 @@ async def standing_of(
 ) -> Standing:
     """How far a judge agrees with the labels in the store of the current run, or of the project.
 
-    A run that stores nothing connects to a database server only if it `is_required`. The result is cached for
-    a while. A store that can't be read is a warning, and a `problem` of the standing.
+    A run that stores nothing connects to a database server only if it `is_required`. A store that can't be
+    read is a warning, and a `problem` of the standing.
     """
-    judged = [criterion for criterion in criteria if criterion.evaluator == "llm"]
-    thresholds = tuple((criterion.name, criterion.threshold) for criterion in judged)
     try:
         store = _store_in(journal, is_required)
-        cached = _cache.get((id(store), judge.key, thresholds))
-        if cached is not None and cached[0] > monotonic():
-            return cached[1]
         labels = [] if store is None else await labels_of(store, judge)
     except StoreError as error:
         logger.warning("The labels of the judge %s can't be read: %s", judge.model, error)
         return Standing(judge, Agreement(), str(error))
-    standing = Standing(judge, agreement_with(labels, judged))
-    while len(_cache) >= CACHED:
-        del _cache[next(iter(_cache))]
-    # The cache refers to the store, so that no other store can get its address.
-    _cache[id(store), judge.key, thresholds] = monotonic() + FRESH, standing, store
-    return standing
-
-
-_cache: dict[tuple[int, str, tuple[tuple[str, float], ...]], tuple[float, Standing, Store | None]] = {}
-
-
-def forget(judge: JudgeId) -> None:
-    """Drop a judge from the cache, so that its labels are read again the next time."""
-    for key in [key for key in _cache if key[1] == judge.key]:
-        _cache.pop(key, None)
+    judged = [criterion for criterion in criteria if criterion.evaluator == "llm"]
+    return Standing(judge, agreement_with(labels, judged))
 
 
 def _store_in(journal: Journalled | None, is_required: bool) -> Store | None:
