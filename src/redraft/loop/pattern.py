@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, cast
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from weakref import ref
 
 from redraft._hints import keyword_hints
 from redraft._steps import Retry
@@ -35,7 +40,6 @@ from redraft.evaluate.requirements import answer_schema, rubric_of
 from redraft.events import Listener
 from redraft.loop.budget import NO_BUDGET, Budget
 from redraft.loop.diagnose import FirstDrafts
-from redraft.loop.last_run import LastRun
 from redraft.loop.run import Run, run_and_store
 from redraft.loop.select import SELECTIONS, WAYS_TO_ACCEPT, Accept, Selection
 from redraft.loop.stop import (
@@ -92,6 +96,73 @@ if TYPE_CHECKING:
         ReflectionResult,
         ReflectionVersion,
     )
+
+
+# --- the last run of a pattern -----------------------------------------------------------------------------
+
+MOST_REMEMBERED = 64
+"""The patterns of which a context remembers the last run."""
+
+
+class EndedRun(NamedTuple):
+    """A run that ended with a result or with an error. Times are monotonic seconds."""
+
+    result: ReflectionResult | None
+    error: str
+    began: float
+    ended: float
+
+
+class LastRun:
+    """The last run of a pattern, per context and for the task that made the pattern.
+
+    Each context sees its own runs, so a user's request never sees the run of another user. The task that made
+    the pattern (or the thread, outside of tasks) also sees the runs of other tasks (`asyncio.create_task`,
+    `wait_for`), which have contexts of their own.
+    """
+
+    __slots__ = ("__weakref__", "_maker", "_seen_by_maker")
+
+    def __init__(self) -> None:
+        self._maker: object = _current_task()
+        self._seen_by_maker: EndedRun | None = None
+
+    def forget_maker(self) -> None:
+        """Let every context see only its own runs."""
+        self._maker = None
+
+    def set(self, began: float, result: ReflectionResult | None, error: str = "") -> None:
+        """Record a run that has just ended."""
+        run = EndedRun(result, error, began, monotonic())
+        if self._maker is not None:
+            self._seen_by_maker = run
+        others = [
+            (owner, other) for owner, other in _ended.get() if owner() is not None and owner() is not self
+        ]
+        _ended.set((*others[1 - MOST_REMEMBERED :], (ref(self), run)))
+
+    def get(self) -> EndedRun | None:
+        """The last run, or None."""
+        own = next((run for owner, run in _ended.get() if owner() is self), None)
+        latest = self._seen_by_maker
+        if latest is None or self._maker != _current_task():
+            return own
+        return own if own is not None and latest.began < own.ended else latest
+
+
+_ended: ContextVar[tuple[tuple[ref[LastRun], EndedRun], ...]] = ContextVar("ended_runs", default=())
+
+
+def _current_task() -> object:
+    """Identify the current thread and the task running in it, if any."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop is running
+        task = None
+    return get_ident(), None if task is None else ref(task)
+
+
+# --- the pattern -------------------------------------------------------------------------------------------
 
 
 # Compared by identity: two patterns with equal fields may hold functions that are not comparable.
