@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from redraft import Agent, QualityCriterion, ReflectionPattern, Runs, ScriptedModel, reflect
-from redraft.loop.evidence import stored_evidence, ways_of
 from redraft.loop.ways import (
     MODEL_WAYS,
     SAMPLE,
@@ -16,6 +15,8 @@ from redraft.loop.ways import (
     remember,
     remembered,
     revisions_of,
+    stored_evidence,
+    ways_of,
 )
 from redraft.models.testing import Cassette
 from redraft.stores.sqlite import MemoryStore

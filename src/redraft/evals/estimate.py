@@ -13,9 +13,9 @@ from redraft.errors import ConfigError
 from redraft.evaluate.judge import ScoreJudge, task_text
 from redraft.evaluate.panel import Panel
 from redraft.loop.budget import EXPECTED_REPLY, price_of
-from redraft.loop.evidence import LATEST_RUNS
 from redraft.loop.record import JUDGED
 from redraft.loop.triggers import NO_TRIGGERS
+from redraft.loop.ways import LATEST_RUNS
 from redraft.models.testing import ScriptedModel
 from redraft.stores.run_index import RunQuery, run_index
 from redraft.types import render_usd

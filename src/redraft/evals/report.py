@@ -16,9 +16,8 @@ from redraft._codec import from_json, from_record, to_json, to_record
 from redraft._texts import abridged, clipped, counted
 from redraft._validation import only
 from redraft.errors import ConfigError
-from redraft.loop.evidence import AgentWay, ways_in
 from redraft.loop.record import Process
-from redraft.loop.ways import Revision
+from redraft.loop.ways import AgentWay, Revision, ways_in
 from redraft.stats import (
     FEWEST_TELLING_CASES,
     Effect,

@@ -37,10 +37,10 @@ from redraft.loop.cli import (
     write_output,
 )
 from redraft.loop.correction import corrected_version, editable_text
-from redraft.loop.evidence import ways_of
 from redraft.loop.pattern import ReflectionPattern
 from redraft.loop.runs import STATES, Runs
 from redraft.loop.version_diff import diff_document, field_text
+from redraft.loop.ways import ways_of
 from redraft.redact.redactor import redactor_of_environment, withheld
 from redraft.settings import DEFAULT_HOME, project_folder
 from redraft.stores.location import project_place, required_project_store

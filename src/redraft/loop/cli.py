@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redraft.events import Event, Listener, TokenEvent
-    from redraft.loop.evidence import AgentWay
     from redraft.loop.run import Verbs
     from redraft.loop.runs import Exchange
+    from redraft.loop.ways import AgentWay
     from redraft.protocols import ChatModel
     from redraft.types import Issue, ReflectionEvaluation, ReflectionResult, ReflectionVersion
 

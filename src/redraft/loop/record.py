@@ -20,7 +20,7 @@ from redraft._codec import to_record
 from redraft._texts import clipped, short_repr, shortfalls
 from redraft._validation import named_error
 from redraft.errors import ChangedRunError, ConfigError, DamagedRecordError, StoreError
-from redraft.loop.evidence import way_shares
+from redraft.loop.ways import way_shares
 from redraft.redact.log import logger
 from redraft.stores.base import Record, damage_of
 from redraft.stores.run_index import RUN, RunRow, Share, spent

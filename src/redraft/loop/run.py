@@ -60,6 +60,7 @@ from redraft.loop.ways import (
     remembered,
     revisions_of,
     situation_of,
+    stored_evidence,
     usual_way,
 )
 from redraft.protocols import (
@@ -346,8 +347,6 @@ class Run:
         if self.evidence is None:
             journal, self.evidence = self.steps.journal, remembered(self.name, self.model)
             if journal is not None and not journal.is_closed:
-                from redraft.loop.evidence import stored_evidence  # noqa: PLC0415 (stored runs)
-
                 read = partial(stored_evidence, journal.store, self.name, self.model)
                 try:
                     self.evidence = await journal.outside("evidence", RevisionEvidence, read)
