@@ -17,7 +17,7 @@ from redraft import (
     Task,
     TokenUsage,
 )
-from redraft.history.run_page import MOST, excerpt, note_lines, run_page, versions_in_full
+from redraft.history.run_page import MOST, excerpt, notes_of, run_page, versions_in_full
 from redraft.loop.record import Origin
 from redraft.loop.runs import Runs, StoredRun
 from redraft.text.characters import visible
@@ -28,24 +28,10 @@ from support.kept_runs import GONE, kept, ran, record
 from support.versions import history, version
 
 
-@pytest.mark.parametrize(
-    ("note", "lines"),
-    [
-        ("One sentence. And another.", ["One sentence. And another."]),
-        ("Version 2: no edit applied.", ["Version 2: no edit applied."]),
-        ("Version 2: a. Version 3: b.", ["Version 2: a.", "Version 3: b."]),
-        ("Version 2: a. Version 3: a. Version 5: b.", ["Versions 2 and 3: a.", "Version 5: b."]),
-        (
-            "Version 2: a. Version 3: b. Version 4: a. Version 5: a.",
-            ["Versions 2, 4 and 5: a.", "Version 3: b."],
-        ),
-        (" ".join(f"Version {n}: a." for n in range(2, 201)), ["Versions 2 to 200: a."]),
-        (" ".join(f"Version {n}: a." for n in (2, 3, 4, 9)), ["Versions 2 to 4 and 9: a."]),
-        ("At first. Version 2: a. Version 3: a.", ["At first.", "Versions 2 and 3: a."]),
-    ],
-)
-def test_notes_on_several_versions_are_merged(note, lines):
-    assert note_lines(note) == lines
+def test_each_note_on_versions_is_a_line():
+    notes = {"a": "One sentence. And another.", "b": "First. Version 2: c. Versions 3, 4 and 5: d."}
+    lines = notes_of(record(history(0.5), "plateau", diagnostics=notes))
+    assert lines == ["One sentence. And another.", "First.", "Version 2: c.", "Versions 3, 4 and 5: d."]
 
 
 MANY = MOST + 15

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from redraft.types import Issue, ReflectionVersion
 
 
-OF_A_VERSION = re.compile(r"(?:^|(?<=\s))Version (\d+): ")
-"""The beginning of a note's part about a version."""
+BEFORE_VERSIONS = re.compile(r"\s+(?=Versions? \d[\d, and]*: )")
+"""The white space before a note's part about versions."""
 VERSION_STEPS = {"generate", "evaluate", "revise", "wait", "recall", "observe"}
 MOST = 20
 """Most versions that a page shows in full. The texts of 200 versions are megabytes, and comparing each with
@@ -121,35 +121,8 @@ def score_chart(record: RunRecord) -> ScoreCurve:
 
 
 def notes_of(record: RunRecord) -> list[str]:
-    """The diagnostics of a run as lines."""
-    return [line for note in record.diagnostics.values() for line in note_lines(note)]
-
-
-def note_lines(note: str) -> list[str]:
-    """Split a note into lines; equal texts of several versions become `Versions 2 to 4 and 9: ...`."""
-    before, *parts = OF_A_VERSION.split(note)
-    versions: dict[str, list[int]] = {}
-    for number, text in zip(parts[::2], parts[1::2], strict=True):
-        versions.setdefault(text.strip(), []).append(int(number))
-    lines = [f"{_numbered(numbers)}: {text}" for text, numbers in versions.items()]
-    return [before.strip(), *lines] if before.strip() else lines
-
-
-def _numbered(numbers: list[int]) -> str:
-    """Name versions; three or more in a row become a range."""
-    if len(numbers) == 1:
-        return f"Version {numbers[0]}"
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
-    named: list[str] = []
-    for run in ranges:
-        named += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)  # noqa: PLR2004 (a pair is two)
-    listed = ", ".join(named[:-1])
-    return f"Versions {listed} and {named[-1]}" if listed else f"Versions {named[-1]}"
+    """The diagnostics of a run as lines; each part about versions begins a line."""
+    return [line for note in record.diagnostics.values() for line in BEFORE_VERSIONS.split(note)]
 
 
 def how(version: ReflectionVersion, writer: str) -> str:
