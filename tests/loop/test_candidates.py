@@ -243,13 +243,6 @@ async def test_all_drafts_are_awaited_and_their_cost_is_known():
     assert result.token_usage.failed_requests == 0
 
 
-async def test_a_judge_with_a_say_lets_all_drafts_finish():
-    model = writer(judge={"a b": 0.9, "c d": 0.95, "e f": 0.9})
-    pattern = ReflectionPattern(candidates=3, quality_criteria=[SHORT, "lively"], **ONCE)
-    result = await Agent(model, pattern=pattern, keep=False).run("Write.")
-    assert result.best_output == "c d"
-
-
 async def test_a_draft_that_raises_leaves_the_others():
     result = await run(drafts("xx", ValueError("no"), "xxx"))
     version = result.history.versions[0]

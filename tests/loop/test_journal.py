@@ -353,19 +353,6 @@ def test_another_program_is_rejected():
     asyncio.run(main())
 
 
-def test_reflect_sync_resumes_with_a_step_too():
-    store, prompts = MemoryStore(), []
-
-    def write(prompt):
-        prompts.append(prompt)
-        return "made"
-
-    for _ in range(2):
-        step = Journalled(store, "a run")
-        assert reflect_sync("T", generate=write, evaluate=lambda _: 1.0, step=step).best_output == "made"
-    assert len(prompts) == 1
-
-
 @pytest.mark.parametrize("step", ["run-1", MemoryStore(), Journalled], ids=["id", "store", "class"])
 def test_a_step_that_is_no_function_is_refused(step):
     with pytest.raises(ConfigError, match=r"step must be a Journalled\(store, run_id\), or a function"):

@@ -135,10 +135,6 @@ def test_evaluate_may_take_the_run():
             lambda: reflect(None, generate=str, evaluate=bool),
             "must be a string, a Task, or a list of strings and images",
         ),
-        (
-            lambda: reflect({"task": 1}, generate=str, evaluate=bool),
-            "must be a string, a Task, or a list of strings and images",
-        ),
         (lambda: reflect("W.", generate=str, evaluate=bool, draft=object()), "draft to start from"),
         (lambda: reflect("W.", generate=str, evaluate=bool, draft=Draft(None)), "draft to start from"),
         (lambda: reflect("W.", generate=str, evaluate=bool, pattern=ReflectionPattern), "must be a Reflecti"),
@@ -154,8 +150,6 @@ def test_evaluate_may_take_the_run():
             ),
             "not both",
         ),
-        (lambda: reflect("W.", generate=lambda p: "x"), "REDRAFT_MODEL"),
-        (lambda: reflect("W.", evaluate=bool), "REDRAFT_MODEL"),
     ],
 )
 def test_bad_arguments_raise_before_anything_is_called(call, message, monkeypatch):

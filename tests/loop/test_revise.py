@@ -95,13 +95,6 @@ def test_a_rewrite_shows_the_output_as_the_models_own_and_the_critique():
     assert model.requests[0].role == "revision"
 
 
-def test_requests_of_a_run_share_their_first_messages():
-    model = ScriptedModel(["a", "b"])
-    revise(model, "one", evaluation("x"))
-    revise(model, "two", evaluation("y"))
-    assert model.requests[0].messages[:2] == model.requests[1].messages[:2]
-
-
 @pytest.mark.parametrize(
     ("strategy", "words"),
     [("full_rewrite", "anew"), ("incremental", "keep every part"), ("targeted_edit", "<<<<<<< SEARCH")],
@@ -310,20 +303,16 @@ def test_hybrid_never_discards_a_starting_text():
     assert "MINE" in str(model.requests[0].messages)
 
 
-def block(search, replace):
-    return f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE"
-
-
 @pytest.mark.parametrize(
     ("reply", "edits"),
     [
-        (block("a", "b"), [("a", "b")]),
-        (f"Sure!\n```\n{block('a', 'b')}\n```\nand\n{block('c', 'd')}", [("a", "b"), ("c", "d")]),
-        (block("two\nlines", ""), [("two\nlines", "")]),
-        (block("  indented", "\tkept "), [("  indented", "\tkept ")]),
-        (block("a", "x\n=====\ny"), [("a", "x\n=====\ny")]),  # a heading is underlined
-        (block("a", "b").replace("\n", "\r\n"), [("a", "b")]),
-        (f"{block('a', 'b')}\n{block('c', 'd')}\n".replace("\n", "\r\n"), [("a", "b"), ("c", "d")]),
+        (edit("a", "b"), [("a", "b")]),
+        (f"Sure!\n```\n{edit('a', 'b')}\n```\nand\n{edit('c', 'd')}", [("a", "b"), ("c", "d")]),
+        (edit("two\nlines", ""), [("two\nlines", "")]),
+        (edit("  indented", "\tkept "), [("  indented", "\tkept ")]),
+        (edit("a", "x\n=====\ny"), [("a", "x\n=====\ny")]),  # a heading is underlined
+        (edit("a", "b").replace("\n", "\r\n"), [("a", "b")]),
+        (f"{edit('a', 'b')}\n{edit('c', 'd')}\n".replace("\n", "\r\n"), [("a", "b"), ("c", "d")]),
         ("<<<<<<< SEARCH\n=======\nnew\n>>>>>>> REPLACE", [("", "new")]),
         (EDIT_FORMAT, None),
     ],
@@ -344,7 +333,7 @@ def test_a_reply_without_edits_is_an_error(reply):
 
 def test_unterminated_edits_are_parsed_in_linear_time():
     started = time.process_time()
-    read = read_edits(block("a", "b") + "\n<<<<<<< SEARCH" * 20_000)
+    read = read_edits(edit("a", "b") + "\n<<<<<<< SEARCH" * 20_000)
     assert read == (Edit("a", "b"),)
     assert time.process_time() - started < 1
 
@@ -491,7 +480,7 @@ def test_later_edits_see_earlier_ones():
 
 
 @pytest.mark.parametrize(
-    "reply", [block("Title\n=======\nold", "Title\n=======\nnew"), "<<<<<<< SEARCH\na\n>>>>>>> REPLACE"]
+    "reply", [edit("Title\n=======\nold", "Title\n=======\nnew"), "<<<<<<< SEARCH\na\n>>>>>>> REPLACE"]
 )
 def test_an_ambiguous_edit_is_an_error(reply):
     with pytest.raises(OutputError, match="lines of '======='"):
