@@ -178,8 +178,9 @@ def test_all_runs_of_a_demo_go_into_one_file(project, monkeypatch):
     assert len(document(redraft("runs", "--json"))["runs"]) == 6  # the last one has a store of its own
 
 
-@pytest.mark.parametrize("place", ["-", ".", "no/such/folder.jsonl"])
-@pytest.mark.parametrize("command", ["check", "revise", "demo"])
+@pytest.mark.parametrize(
+    ("command", "place"), [("check", "-"), ("revise", "."), ("revise", "no/such/folder.jsonl"), ("demo", "-")]
+)
 def test_unwritable_events_are_rejected_before_any_call(project, monkeypatch, command, place):
     model = script(monkeypatch, "aaa")
     files = [] if command == "demo" else ["d.txt", "-c", "c.yaml"]

@@ -85,6 +85,11 @@ def agent_of(replies, *criteria, output_type=Order, keep=False, **options):
     return agent, model
 
 
+def praise(name):
+    """The reply of a judge that finds a criterion met."""
+    return {"criteria": {name: {"reason": "", "score": 1.0}}, "issues": [], "confidence": 1}
+
+
 ANY = QualityCriterion("any", evaluator="function", evaluator_config={"function": lambda output: True})
 
 
@@ -136,8 +141,6 @@ def test_an_output_has_the_type(kind, reply, value):
         (None, "got None"),
         (type(None), "NoneType is neither"),
         ({"type": "objekt"}, "the schema is not valid"),
-        ({"type": "string"}, "the JSON Schema is neither an object nor a list; make it a property"),
-        ({"anyOf": [SCHEMA, SCHEMA]}, "a choice between types"),
     ],
 )
 def test_a_type_that_cannot_work_is_refused_at_once(kind, words):
@@ -180,13 +183,7 @@ def test_a_model_that_ignores_the_type_loses_nothing():
 
 
 def test_a_judge_is_asked_only_about_outputs_of_the_type_and_sees_their_json():
-    verdict = {
-        "criteria": {"polite": {"reason": "", "score": 1.0}},
-        "issues": [],
-        "suggestions": [],
-        "confidence": 1,
-    }
-    agent, model = agent_of(["no JSON", GOOD, verdict], QualityCriterion("polite", "Is polite."))
+    agent, model = agent_of(["no JSON", GOOD, praise("polite")], QualityCriterion("polite", "Is polite."))
     result = agent.run_sync("Take the order.")
     assert [request.role for request in model.requests] == ["generation", "revision", "evaluation"]
     assert json.dumps(GOOD, indent=2) in model.requests[2].messages[-1].content
@@ -270,45 +267,19 @@ def test_the_type_is_part_of_a_runs_identity():
             agent.run_sync("Take the order.", run_id="r")
 
 
-def test_a_class_inside_a_function_is_stored_too():
-    @dataclass
-    class Local:
-        quantity: int
-
-    store = MemoryStore()
-    agent, _ = agent_of([GOOD], output_type=Local, keep=store)
-    assert agent.run_sync("Take the order.", run_id="r").best_output == Local(2)
-    assert agent.run_sync("Take the order.", run_id="r").best_output == Local(2)
-
-
 def test_aliases_are_shown_as_the_model_writes_them():
     reply = {"on": "2026-05-01", "colour": "red", "netPrice": "1.10"}
-    verdict = {
-        "criteria": {"cheap": {"reason": "", "score": 1.0}},
-        "issues": [],
-        "suggestions": [],
-        "confidence": 1,
-    }
-    store = MemoryStore()
-    agent, model = agent_of(
-        [reply, verdict], QualityCriterion("cheap", "Is cheap."), output_type=Strict, keep=store
-    )
+    store, cheap = MemoryStore(), QualityCriterion("cheap", "Is cheap.")
+    agent, model = agent_of([reply, praise("cheap")], cheap, output_type=Strict, keep=store)
     result = agent.run_sync("Price it.", run_id="r")
     assert json.dumps(reply, indent=2) in model.requests[1].messages[-1].content
     assert agent.run_sync("Price it.", run_id="r").best_output == result.best_output
 
 
 def test_the_judge_sees_canonical_json_of_a_data_class_in_a_list():
-    verdict = {
-        "criteria": {"light": {"reason": "", "score": 1.0}},
-        "issues": [],
-        "suggestions": [],
-        "confidence": 1,
-    }
     reply = {"items": [{"orders": [GOOD], "weight": 2.0}]}
-    agent, model = agent_of(
-        [reply, verdict], QualityCriterion("light", "Is light."), output_type=list[Parcel]
-    )
+    light = QualityCriterion("light", "Is light.")
+    agent, model = agent_of([reply, praise("light")], light, output_type=list[Parcel])
     agent.run_sync("Pack.")
     assert json.dumps(reply["items"], indent=2) in model.requests[1].messages[-1].content
 

@@ -23,7 +23,6 @@ from redraft import (
     ScriptedModel,
 )
 from redraft._codec import from_json, from_record, to_record
-from redraft._sync import run_sync
 from redraft.errors import MissingExtraError, UnfinishedError
 from redraft.events import StepFinished
 from redraft.loop import Retry
@@ -173,18 +172,6 @@ def test_a_starting_draft_is_sent_with_its_critique():
     assert result.history.versions[0].strategy == "given"
     assert "How many?" in actor.asked(0)[0]
     assert "Many." in actor.asked(0)[0]
-
-
-def test_many_runs_share_an_agent():
-    actor = Actor([])
-    agent = Agent(actor.provider, tools=[population], pattern=containing("over"))
-
-    async def main():
-        return await asyncio.gather(*(agent.run(f"{n}?") for n in range(20)))
-
-    results = asyncio.run(main())
-    assert all(result.success for result in results)
-    assert {result.token_usage.requests for result in results} == {1}
 
 
 @pytest.mark.parametrize("is_down", [False, True])
@@ -634,22 +621,6 @@ def test_a_wrapped_agents_usage_limits_end_its_run_with_its_usage():
     assert result.token_usage.requests == 4
 
 
-def test_a_wrapped_agents_tool_that_raises_ends_its_run_with_its_usage():
-    actor = Actor([call("look")])
-    inner = wrapped(actor)
-
-    @inner.tool_plain
-    def look() -> str:
-        """Look."""
-        raise ConnectionError("no line")
-
-    agent = Agent.from_pydantic_ai(inner, pattern=counted())
-    with pytest.raises(UnfinishedError, match="ConnectionError: no line") as caught:
-        agent.run_sync("Q?")
-    assert len(actor.requests) == 1
-    assert caught.value.usage.requests == 1
-
-
 def test_a_streaming_agent_can_be_wrapped():
     heard = []
 
@@ -685,13 +656,3 @@ def test_a_wrapped_agent_without_a_model_raises():
 def test_only_an_agent_can_be_wrapped(given):
     with pytest.raises(ConfigError, match="takes an agent of Pydantic AI"):
         Agent.from_pydantic_ai(given)
-
-
-def test_a_pattern_executes_agents_with_tools():
-    actor = Actor([call("moody", x=2), "done"])
-    agent = Agent(actor.provider, tools=[moody])
-    assert run_sync(containing("done").execute(agent, "Q?")).success
-
-
-def test_a_wrapped_agents_model_is_a_provider_model():
-    assert isinstance(Agent(Actor([]).provider, tools=[moody]).model, ProviderModel)
