@@ -23,11 +23,9 @@ from redraft import (
     reflect_sync,
     reflected,
 )
-from redraft._calls import evaluator
 from redraft.errors import UnfinishedError
 from redraft.events import StepFinished, StepStarted, TokenEvent, VersionEvaluated
 from redraft.loop import Journalled, Retry
-from redraft.loop.candidates import best_draft
 from redraft.loop.runs import Runs
 from redraft.protocols import ChatReply
 from support.judges import verdict
@@ -129,33 +127,6 @@ async def test_revisions_and_fresh_starts_are_single():
     assert sorted(calls[:2]) == [("draft", 1), ("draft", 2)]
     assert [mode for mode, _ in calls[2:]] == ["revise", "revise", "fresh"]
     assert {candidate for _, candidate in calls[2:]} == {1}
-
-
-async def test_a_revision_may_be_chosen_from_several_too():
-    async def with_feedback():
-        return Draft("xxxx", USED, strategy="fresh")
-
-    async def without():
-        return Draft("xxxxxx", USED, strategy="resample")
-
-    judge = evaluator(by_length)
-
-    async def revise(output, evaluation, run):
-        return await best_draft([with_feedback, without], judge, run)
-
-    pattern = ReflectionPattern(max_iterations=1)
-    store = MemoryStore()
-    result = await reflect(
-        "W.", draft="x", evaluate=by_length, revise=revise, pattern=pattern, step=Journalled(store, "one")
-    )
-    version = result.history.versions[1]
-    assert (version.output, version.strategy, version.base) == ("xxxxxx", "resample", 1)
-    assert [(candidate.name, candidate.strategy, candidate.base) for candidate in version.rejected] == [
-        ("2.1", "fresh", 1)
-    ]
-    assert result.usage_by_role["revision"] == USED + USED
-    assert (result.iterations_used, result.convergence_reason) == (1, "max_iterations")
-    assert (await Runs(store).stored("one")).version("2.1").output == "xxxx"
 
 
 async def test_identical_drafts_count_once():

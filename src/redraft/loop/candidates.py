@@ -36,10 +36,14 @@ R = TypeVar("R")
 
 
 def best_of(count: int, generate: Generator, evaluate: Evaluator) -> Generator:
-    """Wrap a generator to return the best of `count` first drafts, as `best_draft` chooses it.
+    """Wrap a generator to make `count` first drafts concurrently, and return the best with its `Choice`.
 
     The first candidate is the same draft as without candidates; the others are made at a higher temperature.
-    A function can distinguish them by `attempt.candidate`.
+    A function can distinguish them by `attempt.candidate`. Free checks judge every draft. `evaluate` scores
+    the drafts that no check distinguishes; the earliest of equal drafts is chosen.
+
+    Every draft and every judgement is a step, so a run that was killed repeats none that had finished. A
+    draft that fails, or that the budget does not allow, is left out; if all do, the first error is raised.
     """
 
     async def generate_best(prompt: str, run: RunContext, /) -> Draft:
@@ -50,25 +54,11 @@ def best_of(count: int, generate: Generator, evaluate: Evaluator) -> Generator:
             replace(first, candidate=number, temperature=FRESH_TEMPERATURE) for number in range(2, count + 1)
         ]
         makers = [partial(generate, prompt, replace(run, attempt=attempt)) for attempt in (first, *others)]
-        return await best_draft(makers, evaluate, run)
+        contest = Contest(evaluate, run)
+        await contest.draft(makers)
+        return await contest.decide()
 
     return generate_best
-
-
-async def best_draft(
-    makers: Sequence[Callable[[], Awaitable[Draft]]], evaluate: Evaluator, run: RunContext
-) -> Draft:
-    """Make several drafts of a version concurrently: the best, with its `Choice`.
-
-    Free checks judge every draft. `evaluate` scores the drafts that no check distinguishes; the earliest of
-    equal drafts is chosen.
-
-    Every draft and every judgement is a step, so a run that was killed repeats none that had finished.
-    A draft that fails, or that the budget does not allow, is left out; if all do, the first error is raised.
-    """
-    contest = Contest(evaluate, run)
-    await contest.draft(makers)
-    return await contest.decide()
 
 
 @dataclass(slots=True)
@@ -87,7 +77,6 @@ class Contest:
         self.evaluate = evaluate
         self.run = run
         self.state = state_of(run)
-        self.role: ModelRole = "generation" if run.attempt.number == 1 else "revision"
         self.count = 0
         self.candidates: list[Contender] = []
         self.repeats: list[Contender] = []
@@ -106,7 +95,7 @@ class Contest:
         self.candidates.sort(key=attrgetter("number"))
         if not self.candidates:
             errors = [self.failed[number] for number in sorted(self.failed)]
-            used = sum(map(usage_of_failure, errors[1:]), self.usage.get(self.role, NOTHING_USED))
+            used = sum(map(usage_of_failure, errors[1:]), self.usage.get("generation", NOTHING_USED))
             if isinstance(errors[0], ModelError):
                 errors[0].retryable = False  # each draft has been retried by itself
             raise add_usage(errors[0], used)
@@ -118,7 +107,7 @@ class Contest:
         text = version and version.candidate()
         try:
             with step_scope(text=text, calls=calls):
-                draft = await self._step(f"draft {number}", Draft, make, self.role)
+                draft = await self._step(f"draft {number}", Draft, make, "generation")
         except ChangedRunError:
             raise
         except Exception as error:  # noqa: BLE001 (the others go on; if all fail, the first error is raised)
@@ -217,22 +206,21 @@ class Contest:
     def _count_rejected(self, rejected: Sequence[Contender]) -> None:
         """Add the usage of the drafts that were not chosen, finished or failed."""
         for candidate in rejected:
-            self._count(self.role, candidate.draft.usage)
+            self._count("generation", candidate.draft.usage)
             self._count("evaluation", candidate.evaluation.usage)
         for error in self.failed.values():
-            self._count(self.role, usage_of_failure(error))
+            self._count("generation", usage_of_failure(error))
 
     def _version(self, candidate: Contender) -> ReflectionVersion:
         """A rejected candidate as a version."""
-        draft, attempt = candidate.draft, self.run.attempt
+        draft = candidate.draft
         return ReflectionVersion(
-            iteration=attempt.number,
+            iteration=1,
             output=copy_of(draft.output),
             evaluation=candidate.evaluation,
             improvements_applied=draft.improvements,
             token_usage=draft.usage + candidate.evaluation.usage,
             strategy=draft.strategy,
-            base=attempt.base,
             conversation=draft.conversation,
             memo=draft.memo,
             candidate=candidate.number,

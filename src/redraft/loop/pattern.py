@@ -332,14 +332,7 @@ class ReflectionPattern(AgentPattern):
         own = () if self.quality_criteria is None else criteria_of(self.quality_criteria, self.task_type)
         object.__setattr__(self, "rules", first(self.until) if self.until else self._rules(own))
         object.__setattr__(self, "limit", max_iterations(self.max_iterations))
-        triggers = triggers_of(
-            reflection_triggers=self.reflection_triggers,
-            reflection_interval=self.reflection_interval,
-            reflect_on_error=self.reflect_on_error,
-            reflect_on_tools=self.reflect_on_tools,
-            quality_drop_threshold=self.quality_drop_threshold,
-            max_reflections=self.max_reflections,
-        )
+        triggers = triggers_of(self)
         object.__setattr__(self, "triggers", triggers)
         if self.candidates > 1 and (during := [name for name in triggers.names() if name in IN_A_DRAFT]):
             raise ConfigError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from redraft._critique import render_critique
 from redraft._steps import Retry, answer, direct, step_context
 from redraft._texts import as_text, scored
-from redraft._validation import check_choice, check_count, check_list, is_number, named_error
+from redraft._validation import check_choice, check_count, check_flag, check_list, is_number, named_error
 from redraft.errors import ConfigError, UnfinishedError, over_budget
 from redraft.events import Reflected
 from redraft.loop.budget import NO_BUDGET, Tally
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from redraft.loop.mistakes import MistakeAdvice
+    from redraft.loop.pattern import ReflectionPattern
     from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext
     from redraft.types import Draft, Output, PlainTask, ReflectionEvaluation, ReflectionVersion
 
@@ -107,53 +108,44 @@ class ReflectionTriggers:
 NO_TRIGGERS = ReflectionTriggers()
 
 
-def triggers_of(
-    *,
-    reflection_triggers: Sequence[str],
-    reflection_interval: int | None,
-    reflect_on_error: bool | None,
-    reflect_on_tools: Sequence[str],
-    quality_drop_threshold: float | None,
-    max_reflections: int,
-) -> ReflectionTriggers:
+def triggers_of(pattern: ReflectionPattern) -> ReflectionTriggers:
     """Read the options of a pattern.
 
     A trigger is on if it is listed or if its own option is set; a listed trigger without its option takes the
     default. Raises `ConfigError` for an unknown trigger, a value out of range, and a contradiction.
     """
-    listed = reflection_triggers
+    listed, tools = pattern.reflection_triggers, pattern.reflect_on_tools
+    interval, on_error = pattern.reflection_interval, pattern.reflect_on_error
+    drop, most = pattern.quality_drop_threshold, pattern.max_reflections
     check_list("reflection_triggers", listed)
     for name in listed:
         check_choice("reflection_triggers", name, TRIGGERS)
-    if reflection_interval is not None:
-        check_count("reflection_interval", reflection_interval, 1)
-    if reflect_on_error is not None and not isinstance(reflect_on_error, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-        raise ConfigError(f"reflect_on_error must be True, False or None, got {reflect_on_error!r}.")
-    if reflect_on_error is False and "error" in listed:
+    if interval is not None:
+        check_count("reflection_interval", interval, 1)
+    if on_error is not None:
+        check_flag("reflect_on_error", on_error)
+    if on_error is False and "error" in listed:
         raise ConfigError(
             "reflect_on_error is False, but reflection_triggers lists 'error'; remove one of the two."
         )
-    check_list("reflect_on_tools", reflect_on_tools)
-    for tool in reflect_on_tools:
+    check_list("reflect_on_tools", tools)
+    for tool in tools:
         if not isinstance(tool, str) or not tool:  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(f"reflect_on_tools must be names of tools, got {tool!r}.")
-    drop = quality_drop_threshold
     if drop is not None and (not is_number(drop) or not 0 < drop <= 1):
         raise ConfigError(f"quality_drop_threshold must be a number above 0 and at most 1, got {drop!r}.")
-    check_count("max_reflections", max_reflections, 0)
+    check_count("max_reflections", most, 0)
     triggers = ReflectionTriggers(
-        step_interval=INTERVAL
-        if reflection_interval is None and "step_interval" in listed
-        else reflection_interval,
-        error=bool(reflect_on_error) or "error" in listed,
-        tool_result=frozenset(reflect_on_tools) if reflect_on_tools or "tool_result" in listed else None,
+        step_interval=INTERVAL if interval is None and "step_interval" in listed else interval,
+        error=bool(on_error) or "error" in listed,
+        tool_result=frozenset(tools) if tools or "tool_result" in listed else None,
         quality_drop=DROP if drop is None and "quality_drop" in listed else drop,
         manual="manual" in listed,
-        most=max_reflections,
+        most=most,
     )
     if not triggers.names():
         return NO_TRIGGERS
-    if max_reflections == 0:
+    if most == 0:
         raise ConfigError(
             f"max_reflections is 0, but these triggers are on: {', '.join(triggers.names())}. "
             "Leave them out, or allow at least 1."
