@@ -6,7 +6,7 @@ import pytest
 
 from redraft.errors import ConfigError
 from redraft.evals import success_criteria
-from redraft.loop.runs import Runs
+from redraft.loop.runs import STATES, Runs
 from redraft.retention import ProjectData
 from redraft.stores.base import Record
 from redraft.stores.location import project_store
@@ -129,16 +129,7 @@ def test_each_reason_and_status_is_a_filter(project):
     async def main():
         for reason in ConvergenceReason:
             assert await Runs().find(reason=reason) == []
-        for status in (
-            "running",
-            "killed",
-            "unknown",
-            "waiting",
-            "finished",
-            "failed",
-            "cancelled",
-            "damaged",
-        ):
+        for status in (*STATES, "damaged"):
             assert await Runs().find(status=status) == []
             assert await Workflows().find(status=status) == []
 

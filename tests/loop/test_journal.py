@@ -407,18 +407,6 @@ def test_a_finished_run_without_its_result_is_named(damage):
     asyncio.run(main())
 
 
-def test_another_task_is_rejected():
-    async def main():
-        store, work = MemoryStore(), Work()
-        await work.run(store)
-        with pytest.raises(ChangedRunError, match=r"another task: 'Say it\.'"):
-            await reflect(
-                "Else.", generate=work.generate, evaluate=lambda _: 1.0, step=Journalled(store, "a run")
-            )
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("a", None), (None, "b"), ({"x": 1}, {"x": 2})])
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_another_draft_is_rejected(first, second, interrupted):

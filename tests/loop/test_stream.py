@@ -203,26 +203,6 @@ def test_leaving_early_cancels_the_run(how):
     asyncio.run(main())
 
 
-def test_a_run_left_early_keeps_its_versions():
-    async def main():
-        script = ["coffee", asyncio.Event()]
-
-        async def answer(request):
-            entry = script.pop(0)
-            return entry if isinstance(entry, str) else await entry.wait()
-
-        run = Agent(ScriptedModel(answer), pattern=manual()).stream("W.")
-        async with run:
-            async for event in run:
-                if isinstance(event, StepStarted) and event.name == "revise":
-                    break
-        return run.result
-
-    result = asyncio.run(main())
-    assert result.convergence_reason == "cancelled"
-    assert result.best_output == "coffee"
-
-
 def test_an_unused_stream_leaves_nothing_behind():
     async def main():
         run = Agent(ScriptedModel([]), pattern=manual()).stream("W.")
