@@ -82,7 +82,10 @@ def test_everything_is_escaped_and_secrets_are_withheld():
         evaluator_config={"function": lambda text: (False, HOSTILE)},
     )
     html = run(f"{HOSTILE} password={PASSWORD}", f"{HOSTILE} more", criterion=named)._repr_html_()
-    known = set(["div", "table", "thead", "tbody", "tr", "th", "td", "p", "br", "details", "summary", "pre", "ins", "del"])
+    known = {
+        *("div", "table", "thead", "tbody", "tr", "th", "td"),
+        *("p", "br", "details", "summary", "pre", "ins", "del"),
+    }
     assert set(Tags(html).tags) <= known
     assert PASSWORD not in html
     assert not set("\u202e\x1b") & set(html)
