@@ -426,7 +426,7 @@ class Progress:
             case VersionEvaluated(version=version):
                 self._version = version.iteration + 1
                 if self._rows:
-                    self._console.show(version_row(version, label=self._label))
+                    self._console.show(version_row(version, self._label))
             case RunFinished(result=result):
                 self.result = result
             case _:
@@ -455,31 +455,27 @@ class Progress:
         return Group(self._spinner, Padding(Text("\n").join(lines), (0, 0, 0, 2)))
 
 
-def version_row(
-    version: ReflectionVersion, *, best: int | None = None, label: str = "", indent: int = 0
-) -> RenderableType:
-    """Render a version as a row: number, score, strategy, issues. `best` is the iteration to mark."""
+def version_row(version: ReflectionVersion, label: str = "") -> RenderableType:
+    """Render a version as a row: number, score, strategy, issues."""
     evaluation = withheld(version.evaluation)
     row = Table.grid(padding=(0, 2, 0, 0))
     cells: list[str | Text] = []
     if label:
         row.add_column(no_wrap=True)
         cells.append(label)
-    row.add_column(width=9 if best is None else 3, no_wrap=True)
+    row.add_column(width=9, no_wrap=True)
     row.add_column(width=4)
     row.add_column(width=13, no_wrap=True)
     row.add_column()
-    mark = "*" if version.iteration == best else " "
-    number = f"version {version.iteration}" if best is None else f"{mark} {version.iteration}"
     style = GOOD if evaluation.satisfactory else "" if evaluation.overall_score is None else BAD
     cells += [
-        number,
+        f"version {version.iteration}",
         Text(render_score(evaluation.overall_score), style),
         version.strategy.replace("_", " "),
         _judgement(version, evaluation),
     ]
     row.add_row(*cells)
-    return Padding(row, (0, 0, 0, indent))
+    return row
 
 
 def _judgement(version: ReflectionVersion, evaluation: ReflectionEvaluation) -> Text:

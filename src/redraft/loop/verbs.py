@@ -55,7 +55,6 @@ def function_verbs(
     revise: Callable[..., Any] | None,
     *,
     has_draft: bool,
-    hint: JudgeHint = BY_FUNCTION,
 ) -> Verbs:
     """The verbs of a run over plain functions; the model of the settings replaces a missing function.
 
@@ -83,10 +82,10 @@ def function_verbs(
         ways = _ways(model) if revise is None else OWN_WAYS
     if evaluate is not None:
         evaluator = _calls.evaluator(evaluate, pattern.quality_threshold)
-        accept = _preference(pattern, model, (), hint)
+        accept = _preference(pattern, model, (), BY_FUNCTION)
         judges = Judges(evaluator, output_alone=not _calls.sees_run(evaluate), accept=accept)
     else:
-        judges = judges_of(pattern, model, task_type, hint)
+        judges = judges_of(pattern, model, task_type, BY_FUNCTION)
     if pattern.budget_usd is not None:
         check_prices(model, judge_of(pattern, model) if judges.signals.judged else None)
     reflector = reflector_of(pattern, model, "a plain function")
