@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from inspect import iscoroutinefunction
+from os import fsencode
+from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 from urllib.parse import urlsplit
@@ -11,7 +14,7 @@ from urllib.parse import urlsplit
 from redraft.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 
@@ -207,8 +210,27 @@ def check_text(name: str, value: Any) -> None:
 
 def check_list(name: str, value: Any) -> None:
     """Require a list or tuple; raises `ConfigError`."""
-    if not isinstance(value, list | tuple):
-        raise ConfigError(f"{name} must be a list, got {repr_of(value)}.")
+    check_kind(name, value, (list, tuple), "a list")
+
+
+def check_iterable(name: str, value: Any, expected: str) -> None:
+    """Require several values, not a string; raises `ConfigError`."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ConfigError(f"{name} must be {expected}, got {repr_of(value)}.")
+
+
+def check_kind(name: str, value: Any, kind: type[Any] | tuple[type[Any], ...], expected: str) -> None:
+    """Require an instance of a class; raises `ConfigError` that says what is `expected`."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be {expected}, got {repr_of(value)}.")
+
+
+def checked_path(name: str, value: Any) -> Path:
+    """Convert a string or path; raises `ConfigError` for what can't be a path."""
+    with suppress(TypeError, ValueError):  # a path of bytes, a NUL character, a lone surrogate
+        if b"\0" not in fsencode(Path(value)):
+            return Path(value)
+    raise ConfigError(f"{name} must be a path, got {repr_of(value)}.")
 
 
 def checked_price(where: str, price: Any) -> tuple[float, float]:

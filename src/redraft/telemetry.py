@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 from redraft import _telemetry
 from redraft._steps import step_context
 from redraft._texts import as_text
+from redraft._validation import check_flag, check_kind
 from redraft.errors import (
     ChangedRunError,
-    ConfigError,
     MissingExtraError,
     ReflectionFailedError,
     StoreError,
@@ -37,9 +37,10 @@ from redraft.types import (
 
 try:
     from opentelemetry import metrics, trace
-    from opentelemetry._logs import Logger, LogRecord, NoOpLogger, SeverityNumber, get_logger
+    from opentelemetry._logs import Logger, LoggerProvider, LogRecord, NoOpLogger, SeverityNumber, get_logger
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, NoOpTracer, Span, SpanContext, SpanKind, StatusCode
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Link, NoOpTracer, Span, SpanContext, SpanKind, StatusCode, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise MissingExtraError("Telemetry", "otel") from error
@@ -47,9 +48,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Sequence
 
-    from opentelemetry._logs import LoggerProvider
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
     from opentelemetry.util.types import AttributeValue
 
     from redraft._telemetry import Operation
@@ -189,8 +187,14 @@ def instrument(
     a task or a model. A second call replaces the settings of the first. Raises `MissingExtraError` on import
     if the API of OpenTelemetry is not installed.
     """
-    if not isinstance(content, bool):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
-        raise ConfigError(f"instrument: content must be True or False, got {content!r}.")
+    check_flag("instrument: content", content)
+    for provider, kind in (
+        (tracer_provider, TracerProvider),
+        (meter_provider, MeterProvider),
+        (logger_provider, LoggerProvider),
+    ):
+        if provider is not None:
+            check_kind("instrument: a provider", provider, kind, f"a {kind.__name__}")
     _telemetry.current = _OpenTelemetry(
         content,
         trace.get_tracer("redraft", tracer_provider=tracer_provider, schema_url=SCHEMA_URL),

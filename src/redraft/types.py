@@ -505,7 +505,10 @@ def frozen_list(values: Iterable[Any]) -> FrozenList[Any]:
         return cast("FrozenList[Any]", values)
     if not values:
         return NO_ITEMS
-    return FrozenList((values,) if isinstance(values, str) else values)
+    try:
+        return FrozenList((values,) if isinstance(values, str) else values)
+    except TypeError:
+        raise ConfigError(f"Expected a list, got {repr_of(values)}.") from None
 
 
 ISSUE_FIELDS = ("message", "criterion", "path", "line", "number")
@@ -608,9 +611,11 @@ class ReflectionEvaluation:
 
     def __post_init__(self) -> None:
         if self.issues:
-            issues = (self.issues,) if isinstance(self.issues, str) else self.issues
             self.issues = FrozenList(
-                [issue if isinstance(issue, Issue) else Issue(str(issue)) for issue in issues]
+                [
+                    issue if isinstance(issue, Issue) else Issue(str(issue))
+                    for issue in frozen_list(self.issues)
+                ]
             )
         else:
             self.issues = NO_ITEMS

@@ -187,7 +187,7 @@ def test_agents_are_listed_most_recently_changed_first(tmp_path):
 @pytest.mark.parametrize(
     ("choices", "says"),
     [
-        ({"path": 5}, "path must be a folder, or None for the project's, got 5"),
+        ({"path": 5}, "path must be a path, got 5"),
         ({"store": "x.db"}, "store must be True for the project's, False for none, or a Store, got 'x.db'"),
     ],
 )

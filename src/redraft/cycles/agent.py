@@ -19,7 +19,16 @@ from redraft._signals import StopRequest
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks, first_of, unless
 from redraft._telemetry import traced
-from redraft._validation import check_count, check_flag, check_functions, check_text, is_number
+from redraft._validation import (
+    check_count,
+    check_flag,
+    check_function,
+    check_functions,
+    check_kind,
+    check_name,
+    check_text,
+    is_number,
+)
 from redraft.cycles.actuate import evaluate, execute
 from redraft.cycles.check import check
 from redraft.cycles.cycle import (
@@ -52,6 +61,7 @@ from redraft.cycles.session import Session, SessionManager
 from redraft.cycles.spec import (
     STAGES,
     AgentFile,
+    AgentSpec,
     Authorize,
     ManualTrigger,
     WebhookTrigger,
@@ -78,7 +88,6 @@ if TYPE_CHECKING:
 
     from redraft.cycles.mail import Feedback, Verdict
     from redraft.cycles.records import CycleStatus
-    from redraft.cycles.spec import AgentSpec
     from redraft.cycles.storage import LongTermStorage
     from redraft.protocols import ChatModel, ModelChoice
     from redraft.stores.base import Store
@@ -122,6 +131,9 @@ class CycleAgent:
         clock: Callable[[], datetime] = _now,
         source: AgentFile | None = None,
     ) -> None:
+        check_kind("spec", spec, AgentSpec, "an AgentSpec; for a file, use CycleAgent.from_file")
+        check_name("network", network)
+        check_function("clock", clock)
         self.spec = spec
         self.network = network
         self.file = "" if source is None else str(Path(source.file).absolute())

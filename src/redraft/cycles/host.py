@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft._hints import keyword_hints
+from redraft._validation import check_kind, check_list
+from redraft.cycles.agent import CycleAgent
 from redraft.cycles.cycle import error_line
 from redraft.cycles.spec import WebhookTrigger
 from redraft.cycles.webhook import secret_key
@@ -17,7 +19,6 @@ from redraft.redact.log import logger
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from redraft.cycles.agent import CycleAgent
     from redraft.cycles.endpoint import Endpoint
 
 Hook: TypeAlias = tuple[str, str]
@@ -36,6 +37,9 @@ class AgentHost:
     """
 
     def __init__(self, agents: Sequence[CycleAgent]) -> None:
+        check_list("agents", agents)
+        for agent in agents:
+            check_kind("Each of the agents", agent, CycleAgent, "a CycleAgent")
         self.agents: dict[str, CycleAgent] = {agent.name: agent for agent in agents}
         if len(self.agents) < len(agents):
             names = [agent.name for agent in agents]

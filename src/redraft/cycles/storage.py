@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
 
 from redraft._hints import keyword_hints
+from redraft._validation import check_kind, check_name
 from redraft.cycles.egress import EGRESS
 from redraft.cycles.journal import JOURNAL, TRACE
 from redraft.cycles.lease import LEASE, Lease, live_holder
@@ -61,6 +62,7 @@ class LongTermStorage:
     """
 
     def __init__(self, dsn: str, *, network: str = "default") -> None:
+        check_name("network", network)
         self.network = network
         self.is_of_settings = False
         """Whether it was made from the setting `long_term_storage`, and may be replaced if that changes."""
@@ -219,6 +221,7 @@ def locate(
     if storage is None:
         location = AgentLocation(agent, MemoryStore(), "process")
     else:
+        check_kind("storage", storage, Store, "'project', a LongTermStorage, a Store or None")
         location = AgentLocation(agent, storage, "given")
     _in_process[network, agent] = location
     return location

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import isnan
 from mimetypes import guess_extension, guess_type
-from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from redraft._codec import to_json
@@ -17,7 +17,15 @@ from redraft._files import replace_file
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular
 from redraft._texts import as_text, shortened
-from redraft._validation import check_choice, check_share, nearest
+from redraft._validation import (
+    check_choice,
+    check_iterable,
+    check_kind,
+    check_name,
+    check_share,
+    checked_path,
+    nearest,
+)
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError, OutputError
 from redraft.evaluate.checks import with_class
@@ -31,6 +39,8 @@ from redraft.text.yaml import KeyPath, dump_yaml, load_yaml
 from redraft.types import Criterion, Image, ImageMessage, Message, PlainTask, QualityCriterion, images_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redraft.loop.record import RunRecord
 
 Match = Literal["", "exact", "includes", "json"]
@@ -77,8 +87,8 @@ class EvalCase:
     """Values for the placeholders of a `redraft.Task`, whose description then replaces the case's task."""
 
     def __post_init__(self) -> None:
-        if not self.id.strip():
-            raise ConfigError("A case needs an id.")
+        check_name("The id of a case", self.id)
+        check_kind(f"The task of the case {self.id!r}", self.task, PlainTask, "a Task")
         if not self.task.description.strip():
             raise ConfigError(f"The case {self.id!r} has an empty task.")
         for name in ("criteria", "hidden"):
@@ -316,7 +326,7 @@ def read_cases(path: str | Path) -> list[EvalCase]:
 
     Raises `ConfigError` with the file and the line or row of a mistake. An unknown key is a mistake, too.
     """
-    path = Path(path)
+    path = checked_path("The file of cases", path)
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
@@ -525,6 +535,8 @@ def cases_of_rows(
     parts (`task`, `reference`, `id`, `context`, `task_type`) to columns; other columns are then ignored.
     `source` names the rows in errors. Raises `ConfigError` with the number of an invalid row.
     """
+    check_iterable("rows", rows, "a list of mappings")
+    check_kind("columns", columns, (Mapping, NoneType), "a mapping from parts to columns")
     chosen = dict(columns or {})
     for part in chosen:
         if part not in COLUMNS:

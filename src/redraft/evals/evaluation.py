@@ -20,7 +20,7 @@ from redraft._steps import direct, name_of_model
 from redraft._sync import run_sync
 from redraft._tasks import end_tasks
 from redraft._texts import as_text, estimate_tokens, json_data, key_of, short_repr
-from redraft._validation import check_count, check_model, nearest
+from redraft._validation import check_count, check_iterable, check_model, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import (
     ChangedRunError,
@@ -154,6 +154,7 @@ class Evaluation:
         budget = Budget(budget_tokens, budget_usd, budget_seconds)
         if isinstance(cases, str | Path):
             cases = read_cases(cases)
+        check_iterable("cases", cases, "EvalCases, or the path of a file of cases")
         for case in cases:
             if not isinstance(case, EvalCase):  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
                 raise ConfigError(

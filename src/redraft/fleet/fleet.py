@@ -15,7 +15,7 @@ from redraft._codec import fingerprint, from_record
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._telemetry import current_position
-from redraft._validation import check_choice, is_number, named_error, nearest
+from redraft._validation import check_choice, check_list, is_number, named_error, nearest
 from redraft.errors import ConfigError, JobError
 from redraft.events import RunFinished, StepFailed, StepFinished
 from redraft.fleet.gate import DailyBudget, Limit
@@ -88,6 +88,8 @@ class Fleet:
         queue: Queue | None = None,
         store: Store | None = None,
     ) -> None:
+        for name, programs in {"agents": agents, "workflows": workflows, "cycles": cycles}.items():
+            check_list(name, programs)
         self.programs = _by_name([*agents, *workflows, *cycles])
         if not isinstance(version, str) or len(version) > LONGEST_VERSION or not version.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance] (untyped callers)
             raise ConfigError(

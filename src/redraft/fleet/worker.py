@@ -18,7 +18,7 @@ from redraft._signals import StopRequest
 from redraft._steps import MOST_DOUBLINGS, call_gate
 from redraft._tasks import PATIENCE, Isolation, end_tasks, first_of, unless
 from redraft._telemetry import count, traced
-from redraft._validation import check_count, is_number, named_error
+from redraft._validation import check_count, check_flag, check_kind, is_number, named_error
 from redraft.errors import (
     ChangedRunError,
     ClaimLostError,
@@ -27,6 +27,7 @@ from redraft.errors import (
     StoreError,
     StoreSettingsError,
 )
+from redraft.fleet.fleet import Fleet
 from redraft.fleet.gate import FleetGate
 from redraft.fleet.overview import fleet_gauges
 from redraft.fleet.programs import JobOutcome, failure
@@ -39,7 +40,6 @@ from redraft.types import render_usd
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from redraft.fleet.fleet import Fleet
     from redraft.fleet.gate import SharedSpending
     from redraft.fleet.monitor import Monitor
 
@@ -125,7 +125,9 @@ class FleetWorker:
         any_version: bool = False,
         listen: str | None = None,
     ) -> None:
+        check_kind("fleet", fleet, Fleet, "a Fleet")
         check_count("concurrency", concurrency, 1)
+        check_flag("any_version", any_version)
         if not is_number(grace) or grace < 0:
             raise ConfigError(f"grace must be a number of seconds from 0, got {grace!r}.")
         self.fleet = fleet

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from redraft._files import create_file, locked, make_folder, replace_file, reporting
 from redraft._sync import run_sync
 from redraft._texts import counted
+from redraft._validation import checked_path
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.settings import load_settings, project_folder
 from redraft.stores.base import Record, SharedStore, Store
@@ -168,8 +169,6 @@ def documents_of(path: str | Path | None, store: Store | None) -> Documents:
 
     The folder `memory` is a setting of the project. Raises `ConfigError` for a `path` that is no path.
     """
-    if not isinstance(path, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance] (callers may be untyped)
-        raise ConfigError(f"path must be a folder, or None for the project's, got {path!r}.")
     if path:
         return LessonFiles(path)
     memory = project_folder() / load_settings().memory
@@ -230,7 +229,7 @@ class LessonFiles:
 
     def __init__(self, path: str | Path) -> None:
         self._as_passed = path
-        self.path = Path(path).absolute()
+        self.path = checked_path("path", path).absolute()
         self._root = self.path / REFLECTIONS
 
     def __str__(self) -> str:

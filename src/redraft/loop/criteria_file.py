@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from redraft._codec import to_json
 from redraft._files import replace_file
 from redraft._locks import check_regular
-from redraft._validation import nearest
+from redraft._validation import check_text, checked_path, nearest
 from redraft._verdicts import DEFAULT_THRESHOLD
 from redraft.errors import ConfigError
 from redraft.evaluate.checks import function_of, with_class
@@ -111,9 +111,10 @@ def read_criteria(path: str | Path, text: str | None = None) -> CriteriaFile:
     Schema, relative to the criteria file. `text` replaces the text of the file. Raises `ConfigError` with the
     file, the line and the key of each mistake.
     """
-    path = Path(path)
+    path = checked_path("The criteria file", path)
     if text is None:
         text = criteria_text(path)
+    check_text("text", text)
     with modules_in(path.parent):
         return CriteriaReader(path, text).read()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from redraft._calls import awaited
 from redraft._hints import keyword_hints
 from redraft._texts import short_repr
+from redraft._validation import check_count
 from redraft.errors import ConfigError, OutputError
 from redraft.models.minilm import NAME, MiniLMEmbedder, minilm_is_installed
 from redraft.models.names import resolve_name
@@ -230,8 +231,7 @@ class ScriptedEmbedder:
     """
 
     def __init__(self, dimensions: int = 256) -> None:
-        if dimensions < 2:  # noqa: PLR2004 (one for no word, one for words)
-            raise ConfigError(f"ScriptedEmbedder: dimensions must be at least 2, got {dimensions!r}.")
+        check_count("ScriptedEmbedder: dimensions", dimensions, 2)  # for texts without words, and with words
         self.name = f"scripted:{dimensions}"
         self.texts: list[str] = []
         self._dimensions = dimensions

@@ -15,7 +15,7 @@ from redraft._codec import from_json
 from redraft._hints import keyword_hints
 from redraft._texts import estimate_tokens, short_repr
 from redraft._thoughts import ThoughtFilter
-from redraft._validation import checked_price, is_web_address
+from redraft._validation import check_kind, checked_price, is_web_address
 from redraft.errors import ConfigError, MissingExtraError, ModelError
 from redraft.models.content import image_content
 from redraft.models.local import PACKAGED, alternatives_of
@@ -81,6 +81,9 @@ class ProviderModel:
             self.name, self._instance = model, None
             self._fresh: Model | None = readable(_model_named(model))
         else:
+            from pydantic_ai.models import Model  # noqa: PLC0415 (imported with the model)
+
+            check_kind("model", model, Model, "the name of a model, or a Model of Pydantic AI")
             self.name, self._instance, self._fresh = model.model_id, readable(model), None
         inferred = self._instance or self._fresh
         self.takes_images = inferred is None or inferred.profile.get("supports_image_input", True)

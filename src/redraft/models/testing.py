@@ -14,20 +14,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from redraft._codec import from_json, to_json
 from redraft._hints import keyword_hints
 from redraft._locks import check_regular, flock
 from redraft._texts import BYTES_PER_TOKEN, estimate_tokens
-from redraft._validation import checked_price, named_error, repr_of
+from redraft._validation import check_iterable, checked_path, checked_price, named_error, repr_of
 from redraft.errors import ConfigError, ModelError
 from redraft.protocols import ChatReply, ChatRequest
 from redraft.text.replies import parsed_of
 from redraft.types import NOT_REPORTED, TokenUsage, cost_at
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redraft.protocols import ChatModel, TextListener
 
 ScriptedReply: TypeAlias = str | Mapping[str, Any] | list[Any] | ChatReply | Exception
@@ -82,6 +83,7 @@ class ScriptedModel:
 
 
 def _in_order(replies: Iterable[ScriptedReply]) -> Callable[[ChatRequest], ScriptedReply]:
+    check_iterable("ScriptedModel: replies", replies, "a list of replies, or a function")
     script = list(replies)
     calls = 0
 
@@ -159,7 +161,7 @@ class Cassette:
     """Tells runs to ignore the experience of earlier runs, so that they make the recorded requests."""
 
     def __init__(self, path: str | Path, record: ChatModel | None = None) -> None:
-        self._path = Path(path)
+        self._path = checked_path("path", path)
         self._record = record
         if record is not None and self._path.suffix == ".gz":
             raise ConfigError(f"{str(path)!r} is compressed: record to a .jsonl file, then run gzip on it.")

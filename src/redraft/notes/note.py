@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from redraft._hints import keyword_hints
 from redraft._texts import as_text, estimate_tokens
-from redraft._validation import check_count, check_text
+from redraft._validation import check_count, check_kind, check_text
 from redraft.errors import ConfigError
 from redraft.memory.safety import restorer
 from redraft.text.characters import without_invisible
@@ -65,7 +65,9 @@ class TaskReflection:
         suggestions: Sequence[str] = (),
     ) -> TaskReflection:
         """The reflection on a task's first run, made now."""
-        return cls(refined_description, refined_expected_output, tuple(observations), tuple(suggestions))
+        return cls(
+            refined_description, refined_expected_output, frozen_list(observations), frozen_list(suggestions)
+        )
 
     @classmethod
     def from_prior(
@@ -78,11 +80,12 @@ class TaskReflection:
         prior: TaskReflection,
     ) -> TaskReflection:
         """The reflection that follows `prior`, made now, with one more run."""
+        check_kind("prior", prior, TaskReflection, "a TaskReflection")
         return cls(
             refined_description,
             refined_expected_output,
-            tuple(observations),
-            tuple(suggestions),
+            frozen_list(observations),
+            frozen_list(suggestions),
             run_count=prior.run_count + 1,
         )
 

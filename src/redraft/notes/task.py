@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from redraft._hints import keyword_hints
-from redraft._validation import check_count, check_list, check_model, check_text
+from redraft._validation import check_count, check_kind, check_list, check_model, check_text
 from redraft.errors import ConfigError
 from redraft.notes.note import TaskReflection
 from redraft.notes.trial import Trial
@@ -208,6 +208,7 @@ class TaskIdentity:
         The description is taken as written, before inputs are filled in, so that all runs of a template share
         their notes. A task with another description starts anew.
         """
+        check_kind("task", task, (PlainTask, str), "a Task, or its description")
         description = task if isinstance(task, str) else task.description
         return sha256(description.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft._hints import keyword_hints
+from redraft._validation import check_iterable, check_kind, check_text
 from redraft.errors import ConfigError
 from redraft.redact.canonical import WITHHELD, canonical, unescaped
 from redraft.redact.data import cached, redact_object, redact_plain
@@ -27,7 +30,7 @@ from redraft.redact.secrets import find_secrets
 from redraft.settings import allowed_terms, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from redraft.redact.canonical import View
 
@@ -46,6 +49,7 @@ def redact(text: str, *, allow: Iterable[str] = ()) -> Redacted:
     `redact_allow`, are left as they are unless they are secrets. Redacting the result again changes nothing.
     Takes one to five milliseconds per kilobyte. Raises `ConfigError` for a term without a letter or digit.
     """
+    check_text("text", text)
     return redactor_of_environment(also=EVERY_CATEGORY, allow=allow).redact(text)
 
 
@@ -93,8 +97,7 @@ def terms_of_project() -> tuple[str, ...]:
 
 
 def _checked(allow: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(allow, str):  # its characters would be terms
-        raise ConfigError(f"allow must be a list of terms, such as ['Acme Corp'], got {allow!r}.")
+    check_iterable("allow", allow, "a list of terms, such as ['Acme Corp']")
     return allowed_terms(list(allow), "allow")
 
 
@@ -122,6 +125,9 @@ class Redactor:
         machine_names: Mapping[str, Kind] | None = None,
         allow: Iterable[str] = (),
     ) -> None:
+        check_iterable("secrets", secrets, "a list of strings")
+        check_iterable("also", also, "a collection of categories")
+        check_kind("machine_names", machine_names, (Mapping, NoneType), "a mapping from names to kinds")
         self._secrets = KnownSecrets({value: Kind.KNOWN for value in secrets if len(value) >= MIN_LENGTH})
         self._machine_names = MachineNames(machine_names or {})
         self._also = frozenset(also)

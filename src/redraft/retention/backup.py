@@ -23,6 +23,7 @@ from redraft._codec import to_json
 from redraft._files import replace_file
 from redraft._locks import check_regular, make_folder
 from redraft._texts import abridged, counted
+from redraft._validation import checked_path
 from redraft.errors import ConfigError, StoreError
 from redraft.lessons.documents import INDEX
 from redraft.settings import SETTINGS_FILE, hooks_folder, load_settings, project_folder
@@ -76,7 +77,7 @@ def back_up(target: str | Path, *, force: bool = False, files_only: bool = False
     whose runs are in PostgreSQL; raises `StoreError` if a file can't be read or written, and for a damaged
     database.
     """
-    target = Path(target)
+    target = checked_path("target", target)
     with _reporting(target):
         if target.is_dir():
             raise ConfigError(f"{str(target)!r} is a folder: name a file in it.")
@@ -118,7 +119,7 @@ def restore(source: str | Path, *, force: bool = False, check: bool = False) -> 
     it would replace a file, unless `force`; raises `StoreError` if a file can't be read or written, and if
     the database in the backup is damaged or newer.
     """
-    source, folder = Path(source), project_folder()
+    source, folder = checked_path("source", source), project_folder()
     with _reporting(folder), _staging(folder) as stage:
         backup = _unpacked(source, stage)
         settings, place = _settings_after(stage, folder), project_place()

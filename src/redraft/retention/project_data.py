@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from redraft._files import reporting
 from redraft._texts import counted
-from redraft._validation import check_count, only
+from redraft._validation import check_count, checked_path, only
 from redraft.cycles import storage as cycle_storage
 from redraft.errors import ConfigError, LessonFileError, StoreError
 from redraft.fleet.queue import STATES, StoreQueue
@@ -114,7 +114,7 @@ class ProjectData:
         self._is_project = store is None
         self._store = required_project_store("runs") if store is None else store
         self._memory = memory
-        self._folder = Path(folder or project_folder())
+        self._folder = checked_path("folder", folder or project_folder())
 
     # --- forgetting ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from redraft._hints import keyword_hints
+from redraft._validation import check_bound, check_flag, check_text
 from redraft.errors import ConfigError, MissingExtraError, StoreError
 from redraft.stores import postgres_sql as sql
 from redraft.stores.base import NewRow, Query, check_name, microseconds
@@ -54,6 +55,8 @@ class PostgresStore:
 
     def __init__(self, url: str, space: str = "", *, wait: float = 30.0, isolated: bool = False) -> None:
         check_name("space", space, LONGEST_SPACE)
+        check_bound("wait", wait)
+        check_flag("isolated", isolated)
         self._space = sql.Space(space, sql.ISOLATED if isolated else sql.PREFIX)
         self._server = _server(url, wait, isolated=isolated)
         self._writer = self._server.writer
@@ -260,6 +263,7 @@ _servers_lock = Lock()
 
 
 def _server(url: str, wait: float, *, isolated: bool) -> _Server:
+    check_text("The URL of a PostgreSQL database", url)
     with _servers_lock:
         if (server := _servers.get((url, wait, isolated))) is None:
             _servers[url, wait, isolated] = server = _Server(url, wait, isolated=isolated)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from redraft._hints import keyword_hints
 from redraft._locks import FileLock, check_regular, make_file, make_folder, remedy
-from redraft.errors import ConfigError, StoreError
+from redraft._validation import checked_path
+from redraft.errors import StoreError
 from redraft.stores.base import (
     KindSize,
     NewRow,
@@ -60,10 +61,8 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, space: str = "", *, wait: float = 30.0) -> None:
         check_name("space", space)
-        if "\0" in str(path):
-            raise ConfigError(f"The path of a database must not contain NUL characters, got {str(path)!r}.")
         self._space = space
-        self._database = _Memory() if path == MEMORY else _File(Path(path).absolute(), wait)
+        self._database = _Memory() if path == MEMORY else _File(checked_path("path", path).absolute(), wait)
 
     async def put(self, record: Record, /) -> Record:
         """Store a record, replacing any with its key; return it as stored."""

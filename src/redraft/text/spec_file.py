@@ -7,7 +7,6 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -26,13 +25,14 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import PydanticCustomError, to_jsonable_python
 
 from redraft._texts import short_repr
-from redraft._validation import nearest
+from redraft._validation import checked_path, nearest
 from redraft.errors import ConfigError, SpecFileError
 from redraft.settings import joined_names
 from redraft.text.yaml import KeyPath, line_of, line_within, load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
     from typing import Self
 
 E = TypeVar("E", bound=SpecFileError)
@@ -151,8 +151,9 @@ class SpecFile(ABC, Generic[E]):
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a file; raises an `error_type` if it can't be read."""
+        path = checked_path("path", path)
         try:
-            return cls(Path(path).read_text("utf-8"), str(path))
+            return cls(path.read_text("utf-8"), str(path))
         except UnicodeDecodeError as error:
             raise cls.error_type(f"{str(path)!r} is not UTF-8 text.", file=str(path)) from error
         except OSError as error:

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redraft._steps import Retry, answer
+from redraft._validation import check_name
 from redraft.errors import ConfigError, OutputError
 from redraft.http import HttpRequest, fetch, host_of
 from redraft.protocols import ChatRequest, Message
@@ -143,6 +144,7 @@ def action(name: str) -> Callable[[F], F]:
     It is called as `fn(state=..., **params)`, may be async, and returns plain JSON data. Raises `ConfigError`
     for the name of a built-in action.
     """
+    check_name("The name of an action", name)
     if plain_name(name) in BUILT_IN:
         raise ConfigError(f"The action {name!r} is built in; give yours another name.")
 

@@ -14,7 +14,7 @@ from redraft._codec import to_json
 from redraft._hints import keyword_hints
 from redraft._sync import run_sync
 from redraft._texts import short_repr
-from redraft._validation import check_functions, nearest
+from redraft._validation import check_functions, check_kind, check_text, nearest
 from redraft.approvals import Approvals
 from redraft.errors import ConfigError, UnfinishedError, WorkflowError
 from redraft.loop.event_log import emitter
@@ -86,6 +86,7 @@ class Workflow:
     def __init__(
         self, source: WorkflowFile, *, above: tuple[Path, ...] = (), **options: Unpack[WorkflowOptions]
     ) -> None:
+        check_kind("source", source, WorkflowFile, "a WorkflowFile; use Workflow.from_file or .from_text")
         # Python does not check the keys of a typed dict.
         if unknown := options.keys() - WorkflowOptions.__annotations__.keys():
             name = min(unknown)
@@ -138,6 +139,7 @@ class Workflow:
     @classmethod
     def from_text(cls, text: str, **options: Unpack[WorkflowOptions]) -> Workflow:
         """Read and check the text of a workflow file; its paths are relative to the current folder."""
+        check_text("text", text)
         return cls(WorkflowFile(text), **options)
 
     @property
