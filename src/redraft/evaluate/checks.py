@@ -28,8 +28,8 @@ from redraft.evaluate.criteria import (
     answer_in,
     check_keys,
     failed,
-    invalid,
     is_raw,
+    names_criterion,
     required,
     unknown,
 )
@@ -54,6 +54,7 @@ MAX_SHOWN, MAX_MATCHES_SHOWN = 60, 3
 SLOW_PATTERNS = "look-around, back-references and \\b are slow, so do without them"
 
 
+@names_criterion
 def schema(criterion: QualityCriterion) -> Evaluator:
     """Check an output against a schema: 1.0 if it is valid, else 0.0 with an issue for each error.
 
@@ -69,11 +70,8 @@ def schema(criterion: QualityCriterion) -> Evaluator:
     if isinstance(schema, type) or get_origin(schema) is not None:
         return _class_check(criterion, schema, raw=raw)
     if not isinstance(schema, dict | bool):
-        raise invalid(criterion, f"schema must be a dict, a bool or a class, got {schema!r}.")
-    try:
-        compiled = Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
-    except ConfigError as error:
-        raise invalid(criterion, f"{str(error).removesuffix('.')}.") from error
+        raise ConfigError(f"schema must be a dict, a bool or a class, got {schema!r}.")
+    compiled = Schema(schema)  # pyright: ignore[reportUnknownArgumentType] (any JSON)
     warn_of_ineffective_keywords(compiled, f"Criterion {name!r}")
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
@@ -124,7 +122,7 @@ def _class_check(criterion: QualityCriterion, kind: Any, *, raw: bool) -> Evalua
         adapter = TypeAdapter[Any](kind)
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
         reason = str(error).split("\n", 1)[0].rstrip(".")
-        raise invalid(criterion, f"schema: {class_name} can't validate JSON: {reason}.") from error
+        raise ConfigError(f"schema: {class_name} can't validate JSON: {reason}.") from error
     wording: Schema | None = None
     with suppress(ConfigError, PydanticUserError):  # the class has no JSON Schema
         wording = Schema(adapter.json_schema())
@@ -179,6 +177,7 @@ def _problems_of_instance(
     return value, ()
 
 
+@names_criterion
 def regex(criterion: QualityCriterion) -> Evaluator:
     r"""Check an output's text against a regular expression: 1.0 if it passes, else 0.0.
 
@@ -190,13 +189,10 @@ def regex(criterion: QualityCriterion) -> Evaluator:
     check_keys(criterion, "pattern", "flags", "must_match", "min_matches", "max_matches", "raw")
     raw = is_raw(criterion)
     source, flags = required(criterion, "pattern"), criterion.evaluator_config.get("flags", "")
-    try:
-        pattern = compile_pattern(source, flags)
-    except ConfigError as error:
-        raise invalid(criterion, str(error)) from error
+    pattern = compile_pattern(source, flags)
     least, most = _bounds(criterion)
     if (least == 1 or most == 0) and not _CONDITION.search(source) and pattern.spans("", 1):
-        raise invalid(criterion, f"the pattern {source!r} matches every text, even an empty one.")
+        raise ConfigError(f"the pattern {source!r} matches every text, even an empty one.")
     limit = least if most is None else most + 1
     purpose = f": {criterion.description}" if criterion.description else ""
     written = repr(source).replace("\\\\", "\\")  # as in the configuration, on one line
@@ -272,25 +268,24 @@ def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
     config = criterion.evaluator_config
     must_match = config.get("must_match", True)
     if not isinstance(must_match, bool):
-        raise invalid(criterion, f"must_match must be true or false, got {repr_of(must_match)}.")
+        raise ConfigError(f"must_match must be true or false, got {repr_of(must_match)}.")
     counts = {key: config[key] for key in ("min_matches", "max_matches") if key in config}
     if not counts:
         return (1, None) if must_match else (0, 0)
     for key, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MATCHES:
-            raise invalid(
-                criterion, f"{key} must be a whole number in 0..{MAX_MATCHES:,}, got {repr_of(count)}."
-            )
+            raise ConfigError(f"{key} must be a whole number in 0..{MAX_MATCHES:,}, got {repr_of(count)}.")
     least, most = counts.get("min_matches", 0), counts.get("max_matches")
     if "must_match" in config:
-        raise invalid(criterion, "give either must_match or min_matches and max_matches, not both.")
+        raise ConfigError("give either must_match or min_matches and max_matches, not both.")
     if least == 0 and most is None:
-        raise invalid(criterion, "min_matches of 0 asks for nothing; give max_matches, too, or at least 1.")
+        raise ConfigError("min_matches of 0 asks for nothing; give max_matches, too, or at least 1.")
     if most is not None and most < least:
-        raise invalid(criterion, f"max_matches ({most}) is less than min_matches ({least}).")
+        raise ConfigError(f"max_matches ({most}) is less than min_matches ({least}).")
     return least, most
 
 
+@names_criterion
 def count(criterion: QualityCriterion) -> Evaluator:
     """Count the words, characters, lines or bullets of an output's text: 1.0 within the limits, else 0.0.
 
@@ -307,11 +302,11 @@ def count(criterion: QualityCriterion) -> Evaluator:
     for key in ("at_least", "at_most"):
         bound = config.get(key)
         if key in config and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
-            raise invalid(criterion, f"{key} must be a whole number of at least 0, got {repr_of(bound)}.")
+            raise ConfigError(f"{key} must be a whole number of at least 0, got {repr_of(bound)}.")
     if not least and most is None:
-        raise invalid(criterion, f"{unit} needs at_least (1 or more) or at_most.")
+        raise ConfigError(f"{unit} needs at_least (1 or more) or at_most.")
     if least and most is not None and most < least:
-        raise invalid(criterion, f"at_most ({most}) is less than at_least ({least}).")
+        raise ConfigError(f"at_most ({most}) is less than at_least ({least}).")
     least, bounds = least or 0, limits_in_words(least or None, most)
 
     async def check(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
@@ -336,6 +331,7 @@ MEASURES: Mapping[str, Callable[[str], int]] = {
 }
 
 
+@names_criterion
 def function(criterion: QualityCriterion) -> Evaluator:
     """Let a function judge: its return value is the verdict, a failed `assert` is a failure.
 
@@ -351,11 +347,8 @@ def function(criterion: QualityCriterion) -> Evaluator:
     fn = function_of(criterion)
     score_max = criterion.evaluator_config.get("score_max")
     if score_max is not None and (not is_number(score_max) or score_max <= 0):
-        raise invalid(criterion, f"score_max must be a number above 0, got {repr_of(score_max)}.")
-    try:
-        judge = evaluator(fn, criterion.threshold, score_max, is_check=True)
-    except ConfigError as error:
-        raise invalid(criterion, str(error)) from error
+        raise ConfigError(f"score_max must be a number above 0, got {repr_of(score_max)}.")
+    judge = evaluator(fn, criterion.threshold, score_max, is_check=True)
 
     async def check(output: Output, run: RunContext, /) -> ReflectionEvaluation:
         answer, first_line = answer_in(output, raw)
@@ -374,11 +367,13 @@ def function(criterion: QualityCriterion) -> Evaluator:
     return check
 
 
+@names_criterion
 def function_of(criterion: QualityCriterion) -> Callable[..., Any]:
     """The function of a criterion; raises `ConfigError` if it has none or it can't be imported."""
     return _imported(criterion, "function", "callable")
 
 
+@names_criterion
 def with_class(criterion: QualityCriterion) -> QualityCriterion:
     """Replace a `schema` given as `package.module:name` by its class.
 
@@ -396,11 +391,11 @@ def _imported(criterion: QualityCriterion, key: str, expected: str) -> Any:
     if not isinstance(value, str):
         return value
     if ":" not in value:
-        raise invalid(criterion, f"{key} must be {expected} or 'package.module:name', got {repr_of(value)}.")
+        raise ConfigError(f"{key} must be {expected} or 'package.module:name', got {repr_of(value)}.")
     try:
         return imported(value)
     except ImportError as error:
-        raise invalid(criterion, f"{key} {value!r} can't be imported: {error}.") from error
+        raise ConfigError(f"{key} {value!r} can't be imported: {error}.") from error
 
 
 def imported(name: str) -> Any:
@@ -424,6 +419,7 @@ def _located(evaluation: ReflectionEvaluation, name: str, skipped: int) -> Refle
     return replace(evaluation, issues=issues)
 
 
+@names_criterion
 def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Evaluator]) -> Evaluator:
     """A check of the part of a structured output that `path` names; without `path`, of the whole.
 
@@ -435,7 +431,7 @@ def of_part(criterion: QualityCriterion, check: Callable[[QualityCriterion], Eva
         return check(criterion)
     path = config.pop("path")
     if not isinstance(path, str) or not path.startswith("/"):
-        raise invalid(criterion, f"path must be a JSON pointer such as '/items/0/name', got {repr_of(path)}.")
+        raise ConfigError(f"path must be a JSON pointer such as '/items/0/name', got {repr_of(path)}.")
     evaluate = check(replace(criterion, evaluator_config=config))
 
     async def check_part(output: Output, run: RunContext, /) -> ReflectionEvaluation:

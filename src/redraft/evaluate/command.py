@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text, clipped, listed, without_addresses
 from redraft._validation import nearest
-from redraft.errors import SandboxError, SandboxForbiddenError
+from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate import pytest_harness, python_harness
-from redraft.evaluate.criteria import PASSED, answer_in, check_keys, failed, invalid, is_raw, unknown
+from redraft.evaluate.criteria import PASSED, answer_in, check_keys, failed, is_raw, names_criterion, unknown
 from redraft.evaluate.python_checks import (
     MESSAGE_LIMIT,
     VALUE_LIMIT,
@@ -67,6 +67,7 @@ _LIMITS = {
 }
 
 
+@names_criterion
 def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluator:
     """Judge a draft by running something in the jail that `run_command` provides.
 
@@ -104,7 +105,7 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
         hints = [
             f"Unknown option {key!r}; {nearest(str(key), options)}" for key in config if key not in options
         ]
-        raise invalid(criterion, " ".join([f"command needs one of {allowed}, got {actual}.", *hints]))
+        raise ConfigError(" ".join([f"command needs one of {allowed}, got {actual}.", *hints]))
     base, raw = _base_command(criterion), is_raw(criterion)
     judge: _ProgramJudge | _PytestJudge | _PythonJudge
     if forms == ["command"]:
@@ -118,7 +119,7 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
         judge = _tests_judge(criterion, run_command, base, raw)
     else:
         check_keys(criterion, "calls", "setup", "files", *LIMITS, "raw")
-        checks = tuple(read_calls(criterion, config["calls"]))
+        checks = tuple(read_calls(config["calls"]))
         judge = _PythonJudge(criterion, run_command, base, checks, _setup(criterion), raw)
 
     async def evaluate(output: Output, _run: RunContext, /) -> ReflectionEvaluation:
@@ -132,6 +133,7 @@ def command(criterion: QualityCriterion, run_command: CommandRunner) -> Evaluato
     return evaluate
 
 
+@names_criterion
 def observer(
     criterion: QualityCriterion,
     words: Sequence[str],
@@ -150,6 +152,7 @@ def observer(
     return _ProgramJudge(criterion, cast("CommandRunner", run_command), base, argv, file, raw).observe
 
 
+@names_criterion
 def runs_program(criterion: QualityCriterion) -> bool:
     """Whether a `command` criterion starts a program in the jail, rather than running Python source."""
     if "tests" not in criterion.evaluator_config:
@@ -163,13 +166,12 @@ def _tests_judge(
     files, for_pytest = _files_for_pytest(criterion)
     base = replace(base, files={**files, **base.files})
     if not for_pytest:
-        checks = tuple(read_tests(criterion, tests_of(criterion, criterion.evaluator_config["tests"])))
+        checks = tuple(read_tests(tests_of(criterion.evaluator_config["tests"])))
         return _PythonJudge(criterion, run_command, base, checks, _setup(criterion), raw, _module(criterion))
     argv, file = ("pytest", *for_pytest), _file(criterion)
     if (reporting := _reporting(argv, file)) is None:
-        raise invalid(
-            criterion,
-            f"the test file {for_pytest[0]!r} needs pytest, which is not installed: pip install pytest.",
+        raise ConfigError(
+            f"the test file {for_pytest[0]!r} needs pytest, which is not installed: pip install pytest."
         )
     program = _ProgramJudge(criterion, run_command, base, argv, file, raw)
     return _PytestJudge(program, reporting, shares=True)
@@ -177,19 +179,17 @@ def _tests_judge(
 
 def _files_for_pytest(criterion: QualityCriterion) -> tuple[dict[str, str], list[str]]:
     """The files of the tests, and the names of the test files if pytest has to run them."""
-    tests = tests_of(criterion, criterion.evaluator_config["tests"])
+    tests = tests_of(criterion.evaluator_config["tests"])
     paths = [test for test in tests if isinstance(test, Path)]
     if not paths:
         return {}, []
     module = _module(criterion)
-    files = files_of_tests(criterion, paths, module)
+    files = files_of_tests(paths, module)
     others = [*files, *criterion.evaluator_config.get("files", {})]
-    if not any(needs_pytest(criterion, files[path.name], others, module) for path in paths):
+    if not any(needs_pytest(files[path.name], others, module) for path in paths):
         return files, []
     if len(paths) < len(tests) or "setup" in criterion.evaluator_config:
-        raise invalid(
-            criterion, "the test files need pytest, so give no other tests with them, and no setup."
-        )
+        raise ConfigError("the test files need pytest, so give no other tests with them, and no setup.")
     return files, [path.name for path in paths]
 
 
@@ -197,10 +197,9 @@ def _module(criterion: QualityCriterion) -> str:
     """The module name under which the tests import the draft."""
     module, dot, suffix = _file(criterion).rpartition(".")
     if not (module.isidentifier() and dot and suffix == "py"):
-        raise invalid(
-            criterion,
+        raise ConfigError(
             f"file must be the name of a module, such as 'median.py', got {_file(criterion)!r}; for a "
-            'package, use command: ["pytest"].',
+            'package, use command: ["pytest"].'
         )
     return module
 
@@ -553,23 +552,22 @@ def _base_command(criterion: QualityCriterion) -> Command:
     config = criterion.evaluator_config
     timeout = config.get("timeout", TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
-        raise invalid(
-            criterion,
-            f"timeout must be a number of seconds above 0 and at most {LONGEST:g}, got {timeout!r}.",
+        raise ConfigError(
+            f"timeout must be a number of seconds above 0 and at most {LONGEST:g}, got {timeout!r}."
         )
     output_limit: Any = config.get("output_limit", OUTPUT_LIMIT)
     if isinstance(output_limit, bool) or not isinstance(output_limit, int) or output_limit < 1:
-        raise invalid(criterion, f"output_limit must be a number of bytes above 0, got {output_limit!r}.")
+        raise ConfigError(f"output_limit must be a number of bytes above 0, got {output_limit!r}.")
     files: Any = config.get("files", {})
     if not isinstance(files, Mapping):
-        raise invalid(criterion, f"files must map file names to strings, got {files!r}.")
+        raise ConfigError(f"files must map file names to strings, got {files!r}.")
     if problem := problem_of_files(cast("Mapping[str, str]", files)):
-        raise invalid(criterion, f"files: {problem}")
+        raise ConfigError(f"files: {problem}")
     readable: Any = config.get("readable", [])
     if not isinstance(readable, list | tuple) or not all(
         isinstance(path, str | Path) for path in cast("list[Any]", readable)
     ):
-        raise invalid(criterion, f"readable must be a list of paths, got {readable!r}.")
+        raise ConfigError(f"readable must be a list of paths, got {readable!r}.")
     paths = [str(path) for path in cast("list[str | Path]", readable)]
     return Command(
         timeout=float(timeout),
@@ -583,17 +581,13 @@ def _base_command(criterion: QualityCriterion) -> Command:
 def _argv(criterion: QualityCriterion) -> tuple[str, ...]:
     words: Any = criterion.evaluator_config["command"]
     if not isinstance(words, list | tuple) or not words:
-        raise invalid(
-            criterion, f'command must be a list such as ["ruff", "check", "{{file}}"], got {words!r}.'
-        )
+        raise ConfigError(f'command must be a list such as ["ruff", "check", "{{file}}"], got {words!r}.')
     if not all(isinstance(word, str) and word and "\0" not in word for word in cast("list[Any]", words)):
-        raise invalid(criterion, f"command must be a list of strings, got {words!r}.")
+        raise ConfigError(f"command must be a list of strings, got {words!r}.")
     file = _file(criterion)
     argv = tuple(word.replace("{file}", file) for word in cast("list[str]", words))
     if find_program(argv[0]) is None:
-        raise invalid(
-            criterion, f"the program {argv[0]!r} is not installed: neither next to Python nor on PATH."
-        )
+        raise ConfigError(f"the program {argv[0]!r} is not installed: neither next to Python nor on PATH.")
     return argv
 
 
@@ -601,13 +595,13 @@ def _file(criterion: QualityCriterion) -> str:
     name = criterion.evaluator_config.get("file", "draft.py")
     others = {other: "" for other in criterion.evaluator_config.get("files", {}) if other != name}
     if problem := problem_of_files({**others, name: ""}):
-        raise invalid(criterion, f"file: {problem}")
+        raise ConfigError(f"file: {problem}")
     return name
 
 
 def _setup(criterion: QualityCriterion) -> str:
     setup = criterion.evaluator_config.get("setup", "")
     if not isinstance(setup, str):
-        raise invalid(criterion, f"setup must be Python source, got {setup!r}.")
-    parse(criterion, setup)
+        raise ConfigError(f"setup must be Python source, got {setup!r}.")
+    parse(setup)
     return setup

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft._texts import as_text
 from redraft._validation import nearest
 from redraft._verdicts import fields_of
-from redraft.errors import OutputError
+from redraft.errors import ConfigError, OutputError
 from redraft.evaluate.ask import ask, together, total_usage, verdict_of
 from redraft.evaluate.criteria import (
     NOT_APPLICABLE,
     SKIPPED,
     answer_in,
     check_keys,
-    invalid,
     is_raw,
+    names_criterion,
     unknown,
 )
 from redraft.evaluate.judge import task_text
@@ -44,6 +44,7 @@ WINNERS: Mapping[str, Winner] = {"a": "A", "b": "B", "tie": "tie"}
 REFERENCE = "the reference"
 
 
+@names_criterion
 def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Evaluator:
     """Compare an output with a reference or with an earlier version.
 
@@ -56,19 +57,17 @@ def compare(criterion: QualityCriterion, model: ChatModel | None = None) -> Eval
     check_keys(criterion, "reference", "against", "method", "raw")
     raw, config = is_raw(criterion), criterion.evaluator_config
     if ("reference" in config) == ("against" in config):
-        raise invalid(criterion, "compare needs either 'reference' or 'against'.")
+        raise ConfigError("compare needs either 'reference' or 'against'.")
     if "reference" in config and config["reference"] in ("", None):
-        raise invalid(
-            criterion, f"the reference is {config['reference']!r}; give the output to compare with."
-        )
+        raise ConfigError(f"the reference is {config['reference']!r}; give the output to compare with.")
     against: Any = config.get("against", "reference")
     if "against" in config and against not in EARLIER:
-        raise invalid(criterion, f"unknown against {against!r}; {nearest(str(against), EARLIER)}")
+        raise ConfigError(f"unknown against {against!r}; {nearest(str(against), EARLIER)}")
     method: Any = config.get("method", "judge")
     if method not in METHODS:
-        raise invalid(criterion, f"unknown method {method!r}; {nearest(str(method), METHODS)}")
+        raise ConfigError(f"unknown method {method!r}; {nearest(str(method), METHODS)}")
     if method == "judge" and model is None:
-        raise invalid(criterion, "compare needs a model, or method='similarity'.")
+        raise ConfigError("compare needs a model, or method='similarity'.")
     name = REFERENCE if against == "reference" else f"the {against} version"
 
     async def evaluate(output: Output, run: RunContext, /) -> ReflectionEvaluation:

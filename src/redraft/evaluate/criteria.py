@@ -6,9 +6,9 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, cast, get_origin
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, get_origin
 
 from redraft._calls import importable_name
 from redraft._codec import is_record, to_json
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from redraft.types import Criterion
 
+P = ParamSpec("P")
+T = TypeVar("T")
 LONGEST_NAME = 80
 MISSPELLING = 0.8
 """How similar (0..1) an unknown task type must be to a default type to count as a misspelling of it."""
@@ -287,6 +289,23 @@ def _description(name: str, kind: str) -> str:
 def invalid(criterion: QualityCriterion, what: str) -> ConfigError:
     """The error for a criterion with an invalid configuration."""
     return ConfigError(f"Criterion {criterion.name!r}: {what}")
+
+
+def names_criterion(
+    read: Callable[Concatenate[QualityCriterion, P], T],
+) -> Callable[Concatenate[QualityCriterion, P], T]:
+    """Let the `ConfigError`s of a function begin with the name of the criterion, its first argument."""
+
+    @wraps(read)
+    def named(criterion: QualityCriterion, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(criterion, *args, **kwargs)
+        except ConfigError as error:
+            if str(error).startswith("Criterion "):
+                raise
+            raise invalid(criterion, str(error)) from error
+
+    return named
 
 
 def check_keys(criterion: QualityCriterion, *known: str) -> None:

@@ -21,8 +21,8 @@ from redraft._steps import in_time, step_context
 from redraft._texts import as_text, listed
 from redraft._validation import nearest
 from redraft._words import words_in
-from redraft.errors import SandboxError, UnfinishedError
-from redraft.evaluate.criteria import check_keys, invalid
+from redraft.errors import ConfigError, SandboxError, UnfinishedError
+from redraft.evaluate.criteria import check_keys, invalid, names_criterion
 from redraft.execution import CommandRunner, stays_inside
 from redraft.text.characters import well_formed, without_invisible, without_middle
 from redraft.types import NOT_JUDGED, Conversation, Issue, QualityCriterion, in_one_line
@@ -221,6 +221,7 @@ def evidence_of(criterion: QualityCriterion) -> tuple[str, ...]:
     return tuple(map(str, sources_of(criterion)))
 
 
+@names_criterion
 def sources_of(criterion: QualityCriterion) -> tuple[EvidenceSource, ...]:
     """The evidence that a criterion for a judge names; raises `ConfigError` for invalid options."""
     config = criterion.evaluator_config
@@ -230,17 +231,15 @@ def sources_of(criterion: QualityCriterion) -> tuple[EvidenceSource, ...]:
     names: Any = config.get("evidence")
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         example = '["tool:search", "file:report.md", "command:pytest -q"]'
-        raise invalid(criterion, f"evidence must be a list such as {example}, got {names!r}.")
+        raise ConfigError(f"evidence must be a list such as {example}, got {names!r}.")
     if len(names := cast("Sequence[Any]", names)) > MOST_SOURCES:
-        raise invalid(criterion, f"evidence may name at most {MOST_SOURCES} things, got {len(names)}.")
+        raise ConfigError(f"evidence may name at most {MOST_SOURCES} things, got {len(names)}.")
     sources = tuple([_source(criterion, name) for name in names])
     kinds = {source.kind for source in sources}
     for key in config:
         kind_needed = "command" if key in COMMAND_OPTIONS else "file" if key == "folder" else None
         if kind_needed and kind_needed not in kinds:
-            raise invalid(
-                criterion, f"{key!r} works only with evidence from a {kind_needed} ('{kind_needed}:...')."
-            )
+            raise ConfigError(f"{key!r} works only with evidence from a {kind_needed} ('{kind_needed}:...').")
     return tuple({source.key: source for source in sources}.values())
 
 
@@ -249,27 +248,25 @@ def _source(criterion: QualityCriterion, text: Any) -> EvidenceSource:
     kind, name = kind.strip(), name.strip()
     if kind not in KINDS:
         forms = listed([f"'{kind_name}:...'" for kind_name in KINDS])
-        raise invalid(criterion, f"evidence must be one of {forms}, got {text!r}.")
+        raise ConfigError(f"evidence must be one of {forms}, got {text!r}.")
     if not name or "\0" in name:
-        raise invalid(criterion, f"evidence: {text!r} does not say which {kind}.")
+        raise ConfigError(f"evidence: {text!r} does not say which {kind}.")
     config = criterion.evaluator_config
     if kind == "tool":
         return EvidenceSource("tool", name)
     if kind == "file":
         folder = config.get("folder", ".")
         if not isinstance(folder, str | Path) or not str(folder):
-            raise invalid(criterion, f"folder must be a path, got {folder!r}.")
+            raise ConfigError(f"folder must be a path, got {folder!r}.")
         if not stays_inside(name):
-            raise invalid(
-                criterion, f"evidence: the path in {text!r} must be relative and stay inside its folder."
-            )
+            raise ConfigError(f"evidence: the path in {text!r} must be relative and stay inside its folder.")
         return EvidenceSource("file", name, {"folder": str(folder)})
     try:
         words = shlex.split(name)
     except ValueError as error:
-        raise invalid(criterion, f"evidence: the command in {text!r} can't be read: {error}.") from error
+        raise ConfigError(f"evidence: the command in {text!r} can't be read: {error}.") from error
     if not words or not words[0]:
-        raise invalid(criterion, f"evidence: {text!r} does not say which command.")
+        raise ConfigError(f"evidence: {text!r} does not say which command.")
     options = {key: config[key] for key in COMMAND_OPTIONS if key in config}
     from redraft.evaluate.command import observer  # noqa: PLC0415 (few criteria have commands)
 

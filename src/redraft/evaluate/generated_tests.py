@@ -15,10 +15,10 @@ from weakref import WeakValueDictionary
 
 from redraft._steps import in_time
 from redraft._texts import shortened
-from redraft.errors import UnfinishedError
+from redraft.errors import ConfigError, UnfinishedError
 from redraft.evaluate.ask import add_usage, ask
 from redraft.evaluate.command import command
-from redraft.evaluate.criteria import SKIPPED, check_keys, failed, invalid, unknown
+from redraft.evaluate.criteria import SKIPPED, check_keys, failed, names_criterion, unknown
 from redraft.evaluate.judge import task_text
 from redraft.evaluate.python_checks import VALUE_LIMIT, agree, can_fail, read_calls
 from redraft.evaluate.python_harness import plain
@@ -39,6 +39,7 @@ MAX_RUNS = 64
 """How many runs' tests to cache for versions that are judged at the same time, such as candidates."""
 
 
+@names_criterion
 def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: CommandRunner) -> Evaluator:
     """Judge Python code by tests that `model` writes for the task; the score is the share that passed.
 
@@ -58,10 +59,10 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     config = criterion.evaluator_config
     count, timeout = config.get("count", COUNT), config.get("timeout", TIMEOUT)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-        raise invalid(criterion, f"count must be a whole number in 1..{MOST}, got {count!r}.")
+        raise ConfigError(f"count must be a whole number in 1..{MOST}, got {count!r}.")
     limits = {"timeout": timeout}
     by_calls(criterion, {}, run_command, limits)  # raises for a timeout that can't work
-    calls = read_calls(criterion, config["examples"], "examples") if "examples" in config else []
+    calls = read_calls(config["examples"], "examples") if "examples" in config else []
     examples = {ast.unparse(ast.parse(call.source, mode="eval")): call.expected for call in calls}
     return _TestsJudge(criterion, model, run_command, count, limits, examples)
 

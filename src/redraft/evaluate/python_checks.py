@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from redraft._texts import clipped, short_repr
 from redraft._validation import nearest
-from redraft.evaluate.criteria import invalid
+from redraft.errors import ConfigError
 from redraft.evaluate.python_harness import difference, plain
 from redraft.types import unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from redraft.types import QualityCriterion
 
 VALUE_LIMIT, MESSAGE_LIMIT = 200, 500
 """The most characters of a value in an issue, and of a message."""
@@ -83,41 +82,39 @@ def _shortened(value: Any) -> str:
     return clipped(str(value), VALUE_LIMIT)
 
 
-def read_calls(criterion: QualityCriterion, calls: object, key: str = "calls") -> list[PythonCheck]:
+def read_calls(calls: object, key: str = "calls") -> list[PythonCheck]:
     """Read a list of `{"call": ..., "expect": ...}` or pairs, configured as `key`; raises `ConfigError`."""
     if not isinstance(calls, list | tuple) or not calls:
-        raise invalid(criterion, f"{key} must be a list with at least one call, got {calls!r}.")
-    return [_check_of_call(criterion, item) for item in cast("list[Any]", calls)]
+        raise ConfigError(f"{key} must be a list with at least one call, got {calls!r}.")
+    return [_check_of_call(item) for item in cast("list[Any]", calls)]
 
 
-def _check_of_call(criterion: QualityCriterion, item: Any) -> PythonCheck:
+def _check_of_call(item: Any) -> PythonCheck:
     if isinstance(item, Mapping):
         fields = cast("Mapping[str, Any]", item)
         for key in fields.keys() - {"call", "expect"}:
-            raise invalid(criterion, f"a call has no key {key!r}; {nearest(str(key), ('call', 'expect'))}")
+            raise ConfigError(f"a call has no key {key!r}; {nearest(str(key), ('call', 'expect'))}")
         call, expected = fields.get("call"), fields.get("expect", _NOTHING)
     elif isinstance(item, list | tuple) and len(cast("list[Any]", item)) == 2:  # noqa: PLR2004 (a pair)
         call, expected = cast("list[Any]", item)
     else:
         call, expected = None, _NOTHING
     if not isinstance(call, str) or expected is _NOTHING:
-        raise invalid(
-            criterion, f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.'
-        )
-    tree = parse(criterion, call, "eval")
+        raise ConfigError(f'a call must be {{"call": "f(3)", "expect": 6}} or such a pair, got {item!r}.')
+    tree = parse(call, "eval")
     if len(call.splitlines()) > 1:  # so that the line breaks in its literals are escaped
         call = ast.unparse(tree)
     if "__other__" in str(plain(expected)):
-        raise invalid(criterion, f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
+        raise ConfigError(f"the value expected of {call!r} can't be compared as JSON: {expected!r}.")
     return PythonCheck("eval", call, expected)
 
 
-def parse(criterion: QualityCriterion, source: str, mode: Literal["eval", "exec"] = "exec") -> Any:
+def parse(source: str, mode: Literal["eval", "exec"] = "exec") -> Any:
     """Parse Python source of the configuration; raises `ConfigError` if it is not Python."""
     try:
         return ast.parse(source, mode=mode)
     except (SyntaxError, ValueError) as error:
-        raise invalid(criterion, f"{short_repr(source, VALUE_LIMIT)} is not Python: {error}.") from error
+        raise ConfigError(f"{short_repr(source, VALUE_LIMIT)} is not Python: {error}.") from error
 
 
 # Tests.
@@ -128,16 +125,16 @@ Test: TypeAlias = "str | Path | FunctionType"
 WAYS = "Python source, functions, paths of test files, or a list of these"
 
 
-def tests_of(criterion: QualityCriterion, tests: object) -> list[Test]:
+def tests_of(tests: object) -> list[Test]:
     """Normalise `tests` to a list, with the names of Python files as paths."""
     items: list[Any] = list(cast("list[Any]", tests)) if isinstance(tests, list | tuple) else [tests]
     if not items:
-        raise invalid(criterion, f"tests is empty: give {WAYS}.")
+        raise ConfigError(f"tests is empty: give {WAYS}.")
     for at, item in enumerate(items):
         if is_test_file(item):
             items[at] = Path(item)
         elif not isinstance(item, str | Path | FunctionType):
-            raise invalid(criterion, f"tests must be {WAYS}, got {item!r}.")
+            raise ConfigError(f"tests must be {WAYS}, got {item!r}.")
     return items
 
 
@@ -146,7 +143,7 @@ def is_test_file(test: object) -> bool:
     return isinstance(test, Path) or (isinstance(test, str) and test.endswith(".py") and "\n" not in test)
 
 
-def read_tests(criterion: QualityCriterion, tests: Iterable[Test]) -> list[PythonCheck]:
+def read_tests(tests: Iterable[Test]) -> list[PythonCheck]:
     """Read tests as the checks that they make; raises `ConfigError`.
 
     `assert f(3) == 6` becomes a call, so that its 6 stays outside the jail. Other statements that can fail
@@ -156,20 +153,19 @@ def read_tests(criterion: QualityCriterion, tests: Iterable[Test]) -> list[Pytho
     checks: list[PythonCheck] = []
     for test in tests:
         if isinstance(test, FunctionType):
-            checks += _checks_of_function(criterion, test)
+            checks += _checks_of_function(test)
         else:
-            source = read_file(criterion, test) if isinstance(test, Path) else test
-            tree = parse(criterion, source)
+            source = read_file(test) if isinstance(test, Path) else test
+            tree = parse(source)
             if name := next(_only_for_pytest(tree), None):
-                raise invalid(
-                    criterion,
+                raise ConfigError(
                     f"nothing calls {name!r} as pytest would: call it, or put the tests in a file, which "
-                    "pytest runs.",
+                    "pytest runs."
                 )
             for statement in tree.body:
                 checks += _checks_of_statement(statement)
     if not any(check.counts for check in checks):
-        raise invalid(criterion, "tests holds nothing that could fail: write at least one assert.")
+        raise ConfigError("tests holds nothing that could fail: write at least one assert.")
     return checks
 
 
@@ -280,12 +276,10 @@ def _only_for_pytest(tree: ast.Module) -> Iterator[str]:
 # Test functions.
 
 
-def _checks_of_function(criterion: QualityCriterion, function: FunctionType) -> list[PythonCheck]:
+def _checks_of_function(function: FunctionType) -> list[PythonCheck]:
     """Read a test function with the names that it uses; its parameters are names that the draft defines."""
-    definition = _definition(criterion, function)
-    before = [
-        PythonCheck("exec", source, counts=False) for source in _uses(criterion, function, definition, set())
-    ]
+    definition = _definition(function)
+    before = [PythonCheck("exec", source, counts=False) for source in _uses(function, definition, set())]
     return [
         *before,
         PythonCheck("exec", ast.unparse(definition), counts=False),
@@ -293,24 +287,22 @@ def _checks_of_function(criterion: QualityCriterion, function: FunctionType) -> 
     ]
 
 
-def _definition(
-    criterion: QualityCriterion, function: FunctionType
-) -> ast.FunctionDef | ast.AsyncFunctionDef:
+def _definition(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef:
     """The source of a function as a syntax tree, without annotations; raises `ConfigError`."""
     name = function.__qualname__
     try:
         definition, *others = ast.parse(dedent(inspect.getsource(function))).body
     except (OSError, TypeError, SyntaxError) as error:
-        raise invalid(
-            criterion, f"the source of the function {name!r} can't be read ({error}): put it in a file."
+        raise ConfigError(
+            f"the source of the function {name!r} can't be read ({error}): put it in a file."
         ) from error
     # From Python 3.13 on, a function made by `eval` seems to have the beginning of the program as its source.
     if others or getattr(definition, "name", function.__name__) != function.__name__:
-        raise invalid(criterion, f"the source of the function {name!r} can't be read: put it in a file.")
+        raise ConfigError(f"the source of the function {name!r} can't be read: put it in a file.")
     if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
-        raise invalid(criterion, f"{name!r} must be a function defined by def.")
+        raise ConfigError(f"{name!r} must be a function defined by def.")
     if definition.decorator_list:
-        raise invalid(criterion, f"the function {name!r} has a decorator: put it in a test file for pytest.")
+        raise ConfigError(f"the function {name!r} has a decorator: put it in a test file for pytest.")
     for node in ast.walk(definition):
         if isinstance(node, ast.arg):
             node.annotation = None
@@ -320,7 +312,6 @@ def _definition(
 
 
 def _uses(
-    criterion: QualityCriterion,
     function: FunctionType,
     definition: ast.FunctionDef | ast.AsyncFunctionDef,
     seen: set[str],
@@ -341,17 +332,16 @@ def _uses(
         seen.add(name)
         value = around[name]
         if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-            inner = _definition(criterion, value)
-            yield from _uses(criterion, value, inner, seen)
+            inner = _definition(value)
+            yield from _uses(value, inner, seen)
             inner.name = name
             yield ast.unparse(inner)
         elif source := _import_of(name, value) or _literal(name, value):
             yield source
         else:
-            raise invalid(
-                criterion,
+            raise ConfigError(
                 f"the function {function.__qualname__!r} uses {name!r}, which can't be taken into the jail: "
-                "import it in the function, or, if the draft defines it, make it a parameter.",
+                "import it in the function, or, if the draft defines it, make it a parameter."
             )
 
 
@@ -385,15 +375,15 @@ def _is_standard(module: str) -> bool:
 # Test files.
 
 
-def read_file(criterion: QualityCriterion, path: Path) -> str:
+def read_file(path: Path) -> str:
     """The text of a test file; raises `ConfigError` if there is none."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid(criterion, f"the test file {str(path)!r} can't be read: {error}.") from error
+        raise ConfigError(f"the test file {str(path)!r} can't be read: {error}.") from error
 
 
-def files_of_tests(criterion: QualityCriterion, paths: Iterable[Path], draft: str) -> dict[str, str]:
+def files_of_tests(paths: Iterable[Path], draft: str) -> dict[str, str]:
     """The sources, by file name, of test files and of the modules in their folders that they import.
 
     Raises `ConfigError` for a test file that does not import `draft`, the module of the draft: it would test
@@ -402,34 +392,31 @@ def files_of_tests(criterion: QualityCriterion, paths: Iterable[Path], draft: st
     files: dict[str, str] = {}
     for path in paths:
         if path.name in files:
-            raise invalid(criterion, f"two test files have the name {path.name!r}: rename one of them.")
-        files[path.name] = read_file(criterion, path)
-        if draft not in _imported(parse(criterion, files[path.name])):
-            raise invalid(
-                criterion,
+            raise ConfigError(f"two test files have the name {path.name!r}: rename one of them.")
+        files[path.name] = read_file(path)
+        if draft not in _imported(parse(files[path.name])):
+            raise ConfigError(
                 f"the test file {str(path)!r} doesn't import {draft!r}, the module of the draft: name the "
-                "module that it tests as 'file', such as \"median.py\".",
+                "module that it tests as 'file', such as \"median.py\"."
             )
-        files |= _neighbour_modules(criterion, path, files[path.name], {draft})
+        files |= _neighbour_modules(path, files[path.name], {draft})
     return files
 
 
-def _neighbour_modules(
-    criterion: QualityCriterion, path: Path, source: str, seen: set[str]
-) -> dict[str, str]:
+def _neighbour_modules(path: Path, source: str, seen: set[str]) -> dict[str, str]:
     files: dict[str, str] = {}
-    for module in _imported(parse(criterion, source)) - seen:
+    for module in _imported(parse(source)) - seen:
         neighbour = path.with_name(f"{module}.py")
         if neighbour.is_file():
             seen.add(module)
-            files[neighbour.name] = read_file(criterion, neighbour)
-            files |= _neighbour_modules(criterion, neighbour, files[neighbour.name], seen)
+            files[neighbour.name] = read_file(neighbour)
+            files |= _neighbour_modules(neighbour, files[neighbour.name], seen)
     return files
 
 
-def needs_pytest(criterion: QualityCriterion, source: str, files: Iterable[str], draft: str) -> bool:
+def needs_pytest(source: str, files: Iterable[str], draft: str) -> bool:
     """Whether a test file needs pytest: for fixtures, or for imports outside the standard library."""
-    tree = parse(criterion, source)
+    tree = parse(source)
     local = {draft, *(name.partition("/")[0].removesuffix(".py") for name in files)}
     others = any(module not in local and not _is_standard(module) for module in _imported(tree))
     return others or next(_only_for_pytest(tree), None) is not None

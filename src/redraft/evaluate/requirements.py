@@ -250,9 +250,9 @@ def _of_command(criterion: QualityCriterion) -> list[Requirement]:
 
     config = criterion.evaluator_config
     if "calls" in config:
-        return _of_checks(read_calls(criterion, config["calls"]))
+        return _of_checks(read_calls(config["calls"]))
     if "tests" in config and not runs_program(criterion):
-        return _of_checks(read_tests(criterion, tests_of(criterion, config["tests"])))
+        return _of_checks(read_tests(tests_of(config["tests"])))
     return []
 
 
