@@ -296,7 +296,7 @@ def test_readable_paths(tmp_path):
         ({"calls": [("x = 3", 6)]}, "is not Python"),
         ({"calls": [("f(3)", object())]}, "can't be compared"),
         ({"calls": [("1", 1)], "setup": "def f(:"}, "is not Python"),
-        ({"calls": [("1", 1)], "setup": 3}, "setup must be Python source"),
+        ({"calls": [("1", 1)], "setup": 3}, "setup must be a string"),
         ({"tests": "def f(:"}, "is not Python"),
         ({"tests": "import os"}, "nothing that could fail"),
         ({"tests": [3]}, "tests must be Python source"),

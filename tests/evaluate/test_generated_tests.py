@@ -198,7 +198,7 @@ def test_the_examples_come_first_as_a_gate():
     ("config", "message"),
     [
         ({"cuont": 3}, "did you mean 'count'"),
-        ({"count": 0}, "count must be a whole number in 1..20, got 0"),
+        ({"count": 0}, "count must be a whole number of at least 1, got 0"),
         ({"count": True}, "count must be a whole number"),
         ({"timeout": -1}, "timeout must be a number of seconds"),
         ({"examples": [["f(", 1]]}, "is not Python"),

@@ -21,7 +21,7 @@ from redraft._texts import (
     type_name,
     without_addresses,
 )
-from redraft._validation import CRITERION_FUNCTION_NOTE, is_number, named_error, repr_of
+from redraft._validation import CRITERION_FUNCTION_NOTE, check_count, is_number, named_error, repr_of
 from redraft.errors import ConfigError, ModelError, OutputError, RedraftError
 from redraft.evaluate.criteria import (
     PASSED,
@@ -273,8 +273,7 @@ def _bounds(criterion: QualityCriterion) -> tuple[int, int | None]:
     if not counts:
         return (1, None) if must_match else (0, 0)
     for key, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_MATCHES:
-            raise ConfigError(f"{key} must be a whole number in 0..{MAX_MATCHES:,}, got {repr_of(count)}.")
+        check_count(key, count, 0, MAX_MATCHES)
     least, most = counts.get("min_matches", 0), counts.get("max_matches")
     if "must_match" in config:
         raise ConfigError("give either must_match or min_matches and max_matches, not both.")
@@ -300,9 +299,8 @@ def count(criterion: QualityCriterion) -> Evaluator:
     config = criterion.evaluator_config
     least, most = config.get("at_least"), config.get("at_most")
     for key in ("at_least", "at_most"):
-        bound = config.get(key)
-        if key in config and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
-            raise ConfigError(f"{key} must be a whole number of at least 0, got {repr_of(bound)}.")
+        if key in config:
+            check_count(key, config[key], 0)
     if not least and most is None:
         raise ConfigError(f"{unit} needs at_least (1 or more) or at_most.")
     if least and most is not None and most < least:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from redraft._texts import as_text, clipped, listed, without_addresses
-from redraft._validation import nearest
+from redraft._validation import check_count, check_text, is_number, nearest
 from redraft.errors import ConfigError, SandboxError, SandboxForbiddenError
 from redraft.evaluate import pytest_harness, python_harness
 from redraft.evaluate.criteria import PASSED, answer_in, check_keys, failed, is_raw, names_criterion, unknown
@@ -551,13 +551,12 @@ def _base_command(criterion: QualityCriterion) -> Command:
     """A command without a program, with the limits and files that all forms share."""
     config = criterion.evaluator_config
     timeout = config.get("timeout", TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
+    if not is_number(timeout) or not 0 < timeout <= LONGEST:
         raise ConfigError(
             f"timeout must be a number of seconds above 0 and at most {LONGEST:g}, got {timeout!r}."
         )
     output_limit: Any = config.get("output_limit", OUTPUT_LIMIT)
-    if isinstance(output_limit, bool) or not isinstance(output_limit, int) or output_limit < 1:
-        raise ConfigError(f"output_limit must be a number of bytes above 0, got {output_limit!r}.")
+    check_count("output_limit", output_limit, 1)
     files: Any = config.get("files", {})
     if not isinstance(files, Mapping):
         raise ConfigError(f"files must map file names to strings, got {files!r}.")
@@ -601,7 +600,6 @@ def _file(criterion: QualityCriterion) -> str:
 
 def _setup(criterion: QualityCriterion) -> str:
     setup = criterion.evaluator_config.get("setup", "")
-    if not isinstance(setup, str):
-        raise ConfigError(f"setup must be Python source, got {setup!r}.")
+    check_text("setup", setup)
     parse(setup)
     return setup

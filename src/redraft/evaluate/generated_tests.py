@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 from redraft._steps import in_time
 from redraft._texts import shortened
-from redraft.errors import ConfigError, UnfinishedError
+from redraft._validation import check_count
+from redraft.errors import UnfinishedError
 from redraft.evaluate.ask import add_usage, ask
 from redraft.evaluate.command import command
 from redraft.evaluate.criteria import SKIPPED, check_keys, failed, names_criterion, unknown
@@ -58,8 +59,7 @@ def generated_tests(criterion: QualityCriterion, model: ChatModel, run_command: 
     check_keys(criterion, "count", "examples", "timeout")
     config = criterion.evaluator_config
     count, timeout = config.get("count", COUNT), config.get("timeout", TIMEOUT)
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-        raise ConfigError(f"count must be a whole number in 1..{MOST}, got {count!r}.")
+    check_count("count", count, 1, MOST)
     limits = {"timeout": timeout}
     by_calls(criterion, {}, run_command, limits)  # raises for a timeout that can't work
     calls = read_calls(config["examples"], "examples") if "examples" in config else []
