@@ -181,25 +181,13 @@ def test_an_issue_as_the_reason_keeps_its_place():
     assert (found, found.path, found.line) == (issue, "/title", 3)
 
 
-def test_suggestions_are_parsed():
-    assert evaluation_of({"valid": False, "suggestions": ["a", "b"]}).suggestions == ("a", "b")
-
-
-def test_an_evaluation_is_taken_as_it_is():
-    evaluation = ReflectionEvaluation(0.1, satisfactory=True)
-    assert evaluation_of(evaluation) == evaluation
-
-
-def test_one_text_is_one_issue_and_one_suggestion():
-    evaluation = ReflectionEvaluation(0.1, issues="too long", suggestions="Cut it.")
-    assert (evaluation.issues, evaluation.suggestions) == ((Issue("too long"),), ("Cut it.",))
-
-
 def test_plain_strings_are_issues():
     evaluation = ReflectionEvaluation(0.1, issues=["a", Issue("b")], suggestions=["c"])
     assert evaluation.issues == (Issue("a"), Issue("b"))
     assert evaluation.suggestions == ("c",)
     assert ", ".join(str(issue) for issue in evaluation.issues) == "a, b"
+    evaluation = ReflectionEvaluation(0.1, issues="too long", suggestions="Cut it.")
+    assert (evaluation.issues, evaluation.suggestions) == ((Issue("too long"),), ("Cut it.",))
 
 
 @pytest.mark.parametrize("output", ["", "x", {}, [], 0, 1.5, False])
@@ -391,8 +379,9 @@ def test_a_field_of_a_draft_that_cannot_be_used_is_named(name, value):
 
 
 def test_an_evaluation_that_is_used_again_is_copied():
-    evaluation = ReflectionEvaluation(0.2, {"a": 0.2}, issues=("first",))
+    evaluation = ReflectionEvaluation(0.2, {"a": 0.2}, True, issues=("first",))
     first = evaluation_of(evaluation)
+    assert first == evaluation
     evaluation.overall_score, evaluation.issues = 1.0, ("second",)
     evaluation.criteria_scores["a"] = 1.0
     assert (first.overall_score, first.criteria_scores, first.issues) == (0.2, {"a": 0.2}, ("first",))

@@ -87,19 +87,6 @@ def test_invalid_name(name):
         embedder_named(name)
 
 
-@pytest.mark.parametrize("given", [3, [1.0]])
-def test_invalid_embedder(given):
-    with pytest.raises(ConfigError, match="embedder must be a name, an Embedder or a function"):
-        embedder_of(given, Settings())
-
-
-def test_environment_variable(monkeypatch, tmp_path):
-    from redraft.settings import load_settings
-
-    monkeypatch.setenv("REDRAFT_EMBEDDER", "none")
-    assert load_settings(tmp_path).embedder == "none"
-
-
 def lengths(texts):
     return [[float(len(text)), 1.0] for text in texts]
 
@@ -184,8 +171,9 @@ def test_changing_dimension():
 
 @pytest.mark.parametrize("given", [3, [1.0], Lengths])
 def test_invalid_function(given):
-    with pytest.raises(ConfigError, match="embedder must be a name, an Embedder or a function"):
-        FunctionEmbedder(given)
+    for make in (FunctionEmbedder, lambda function: embedder_of(function, Settings())):
+        with pytest.raises(ConfigError, match="embedder must be a name, an Embedder or a function"):
+            make(given)
 
 
 SMALL = "openai:text-embedding-3-small"

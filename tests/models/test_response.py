@@ -586,7 +586,7 @@ def test_a_stream_that_is_only_a_byte_order_mark_is_empty(server):
 
 def test_a_stream_without_usage_has_none(server):
     reply, _, _ = streamed(CHAT, stream_with(*[None] * 20), server=server)
-    assert (reply.usage.total_tokens, reply.usage.cost_usd) == (0, None)
+    assert (reply.usage.total_tokens, reply.usage.requests, reply.usage.cost_usd) == (0, 1, None)
 
 
 def test_a_stream_that_breaks_off_has_used_what_it_reported_last(server):

@@ -280,7 +280,7 @@ def test_a_price_lets_a_budget_in_dollars_stop_a_run():
     agent = Agent(model, criteria=[re.compile("tea")], max_iterations=3, budget_usd=0.01, keep=False)
     result = agent.run_sync("Write.")
     assert result.convergence_reason == "cost_budget"
-    assert result.token_usage.cost_usd > 0.004
+    assert 0.004 < result.token_usage.cost_usd <= 0.01
     assert len(result.history.versions) < 4
     with pytest.raises(ConfigError, match="price must be two amounts"):
         ScriptedModel([], price=3)
@@ -302,14 +302,6 @@ def test_a_reply_longer_than_its_limit_is_cut_off(reply, most, text, ending, out
     assert (answered.text, answered.finish_reason) == (text, ending)
     assert answered.usage.output_tokens == output_tokens
     assert answered.parsed is None
-
-
-def test_a_scripted_run_exceeds_no_budget():
-    model = ScriptedModel(lambda _: "word " * 200, price=(5, 15))
-    agent = Agent(model, criteria=[re.compile("tea")], max_iterations=3, budget_usd=0.006, keep=False)
-    result = agent.run_sync("Write.")
-    assert result.convergence_reason == "cost_budget"
-    assert result.token_usage.cost_usd <= 0.006
 
 
 def test_a_reply_beyond_its_limit_is_named_where_the_run_stops():
