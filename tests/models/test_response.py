@@ -320,6 +320,8 @@ def usage(read, written, total):
         (CHAT, completion("Tea") | {"usage": usage(9, 2, 11) | {"completion_tokens_details": []}}, (9, 2)),
         (CHAT, completion("Tea") | {"created": "yesterday"}, (12, 3)),
         (CHAT, completion("Tea") | {"created": -(10**15)}, (12, 3)),
+        (CHAT, completion("Tea") | {"created": 10**12}, (12, 3)),
+        (CHAT, completion("Tea") | {"created": 10**15}, (12, 3)),
         (CHAT, completion("Tea", finish_reason=5), (12, 3)),
         (CHAT, completion("Tea", logprobs={"content": [None]}), (12, 3)),
         (CHAT, said("Tea", tool_calls={}, annotations=[5]), (12, 3)),

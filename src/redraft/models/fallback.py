@@ -150,7 +150,9 @@ class FallbackModel:
                     _add_usage(error, lost)
                     raise
                 if not is_unusable_reply(error):  # the next request may get an answer
-                    self._skip_for_now(candidate, error)
+                    wait = error.retry_after if isinstance(error, ModelError) else None
+                    candidate.skipped_until = monotonic() + (wait or REST)
+                    candidate.has_retry_after = bool(wait)
                 if not may_go_on():
                     _add_usage(error, lost)
                     raise
@@ -170,11 +172,6 @@ class FallbackModel:
         now = monotonic()
         ready = [candidate for candidate in self._candidates if candidate.skipped_until <= now]
         return ready or [candidate for candidate in self._candidates if not candidate.has_retry_after]
-
-    def _skip_for_now(self, candidate: _Candidate, error: Exception) -> None:
-        wait = error.retry_after if isinstance(error, ModelError) else None
-        candidate.skipped_until = monotonic() + (wait or REST)
-        candidate.has_retry_after = bool(wait)
 
     def _all_failed(self, failures: Sequence[Exception], lost: TokenUsage) -> ModelError:
         """The error of a call that no model answered; `lost` does not include the last failure."""

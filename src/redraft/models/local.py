@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from redraft._locks import check_regular, flock
 from redraft._thoughts import ThoughtFilter
@@ -208,14 +208,6 @@ class EngineOptions:
     parallel: int = 1
 
 
-class _Server(Protocol):
-    """The part of the untyped runtime in use here."""
-
-    def handle_chat_completions(
-        self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool] | None = None, /
-    ) -> dict[str, Any]: ...
-
-
 def check_runtime() -> None:
     """Raise `MissingExtraError` if the runtime is not installed, without loading it."""
     if sys.modules.get(RUNTIME) is None and (RUNTIME in sys.modules or find_spec(RUNTIME) is None):
@@ -255,13 +247,14 @@ class Engine:
             if body.get("logprobs"):
                 return server.handle_chat_completions(dict(body))
             chunks = _Chunks(stop, pass_on)
-            server.handle_chat_completions({**body, "stream": True, **_INCLUDE_USAGE}, chunks.take)
+            streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+            server.handle_chat_completions(streamed, chunks.take)
         except (ValueError, RuntimeError) as error:  # the runtime's errors for a request that it can't read
             raise ModelError(f"{self.options.weights.name} refused the request: {error}") from error
         return chunks.whole()
 
     @cached_property
-    def _server(self) -> _Server:
+    def _server(self) -> Any:
         try:
             xllamacpp: Any = import_module(RUNTIME)  # 100 MB: on first use
         except ModuleNotFoundError as error:
@@ -294,9 +287,6 @@ class Engine:
                 "complete, its architecture is supported, and there is enough memory for a context of "
                 f"{params.n_ctx} tokens. ({error})"
             ) from error
-
-
-_INCLUDE_USAGE = {"stream_options": {"include_usage": True}}
 
 
 class _Chunks:

@@ -335,8 +335,7 @@ def can_stream(model: Model) -> bool:
     """Whether a model object can stream; a `FunctionModel` needs a function for it."""
     from pydantic_ai.models import Model  # noqa: PLC0415 (loaded by now)
 
-    while (inner := getattr(model, "wrapped", None)) is not None:
-        model = inner
+    model = innermost(model)
     is_implemented = type(model).request_stream is not Model.request_stream
     return is_implemented and getattr(model, "stream_function", ...) is not None
 

@@ -325,7 +325,7 @@ def _repair_chat(reply: Any, model: str) -> None:
     reply.choices = [choice for choice in reply.choices or () if choice is not None]
     is_whole = isinstance(reply, ChatCompletion)
     if is_whole:
-        reply.object, reply.created = "chat.completion", _moment(reply.created)
+        reply.object, reply.created = "chat.completion", _count(reply.created) or 0
         if not reply.choices:
             reply.choices = [Choice.model_construct(message=None, finish_reason=None, logprobs=None)]
     choices: list[Any] = reply.choices
@@ -383,19 +383,9 @@ def _repair_usage(reply: Any, read: str, written: str) -> None:
             setattr(usage, key, None)
 
 
-def _count(tokens: Any) -> Any:
-    """A number of tokens; None for a value that means nothing, such as a negative number."""
-    return round(tokens) if isinstance(tokens, int | float) and 0 <= tokens <= MOST else None
-
-
-def _moment(seconds: Any) -> int:
-    """The time of a reply, in seconds since 1970; 0 if it can't be read."""
-    is_number = isinstance(seconds, int | float)
-    return int(seconds) if is_number and 0 <= seconds <= _LATEST else 0
-
-
-_LATEST = 253_402_300_799
-"""The end of the year 9999, which is the latest time of Python."""
+def _count(number: Any) -> Any:
+    """A number of tokens, or of seconds; None for a value that means nothing, such as a negative number."""
+    return round(number) if isinstance(number, int | float) and 0 <= number <= MOST else None
 
 
 def _objects(items: Any) -> Any:
