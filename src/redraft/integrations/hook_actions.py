@@ -296,8 +296,8 @@ def _differing_words(
 
 def names_in(lesson: Lesson) -> list[str]:
     """The identifiers in a lesson's error and description of the failure, in lower case."""
+    from redraft.lessons.advice import ErrorText  # noqa: PLC0415 (not needed to search)
     from redraft.lessons.full_text import names_in  # noqa: PLC0415 (not needed to search)
-    from redraft.lessons.recurrence import ErrorText  # noqa: PLC0415 (not needed to search)
 
     if lesson.task_type == COMMAND_TYPE:
         return []

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import builtins
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from textwrap import indent
 from typing import TYPE_CHECKING, Literal
 
 from redraft._prompts import ABOUT_MARKS, MARKED, advice_text, mistake_text
 from redraft._texts import estimate_tokens, shortened
-from redraft._words import words_in
+from redraft._words import folded, words_in, words_of
 from redraft.lessons.facts import fact_line, is_lack, is_stated, runs_behind
-from redraft.lessons.lesson import Content, CorrectedAnswer, Fact, LessonKind, is_empty
+from redraft.lessons.full_text import names_in, tokens_of
+from redraft.lessons.lesson import ADVICE_KINDS, Content, CorrectedAnswer, Fact, LessonKind, is_empty
+from redraft.lessons.ranking import LessonQuery, normalized
 from redraft.redact.data import redact_object
 from redraft.redact.log import logger
 from redraft.text.characters import without_invisible
 from redraft.types import Advice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from redraft.lessons.index import LessonMatch
     from redraft.lessons.lesson import Lesson
     from redraft.lessons.playbooks import Playbook
     from redraft.lessons.rules import Rule
+    from redraft.protocols import Mistake
 
 SEPARATOR_TOKENS = 2
 """Tokens of the separator between two pieces of advice in a prompt."""
@@ -194,48 +200,6 @@ def restored_match(match: LessonMatch, restore: Callable[[str], str]) -> LessonM
     return replace(match, lesson=replace(lesson, content=content, summary=restore(lesson.summary)))
 
 
-def advice_on_mistake(lessons: Sequence[LessonMatch], stated: Sequence[str], max_tokens: int) -> list[Advice]:
-    """Lessons about a mistake as quoted advice of at most `max_tokens` in total, best first.
-
-    A sentence that is `stated` already, or that an earlier lesson says, is left out, and so is a lesson
-    without any other sentence. If a lesson does not fit, its least important fields are left out first.
-    """
-    seen = [_spoken(text) for text in stated]
-    left = max_tokens - _MISTAKE_TOKENS
-    chosen: list[Advice] = []
-    for match in lessons:
-        # Compared with whole texts, not sentence by sentence: a prompt may name a field before its text.
-        texts: dict[str, str] = {}
-        for label, text in _fields(match.lesson.content).items():
-            parts = [text] if label == CORRECTED else _sentences(text)
-            new = [part for part in parts if not any(_spoken(part) in earlier for earlier in seen)]
-            if new:
-                texts[label] = text if len(new) == len(parts) else " ".join(new)
-        piece = _fitting(match, texts, left) if texts else None
-        if piece is not None:
-            seen.append(_spoken(piece.text))
-            left -= piece.tokens
-            around = 0 if chosen else _MISTAKE_TOKENS
-            chosen.append(replace(piece, tokens=piece.tokens + around))
-    return chosen
-
-
-def _fitting(match: LessonMatch, texts: Mapping[str, str], max_tokens: int) -> Advice | None:
-    """A lesson with as many of its fields as fit, the last of them shortened if need be."""
-    needed = sorted(texts, key=lambda label: _LEAST_NEEDED.index(label) if label in _LEAST_NEEDED else -1)
-    for count in range(len(needed), 0, -1):
-        piece = _lesson_advice(match, {label: texts[label] for label in texts if label in needed[:count]})
-        if piece.tokens <= max_tokens:
-            return piece
-    label = needed[0]
-    room = max_tokens - _lesson_advice(match, {label: ""}).tokens - SEPARATOR_TOKENS
-    if room < _FEWEST_TOKENS:
-        return None
-    most = room * 3 if texts[label].isascii() else room
-    piece = _lesson_advice(match, {label: shortened(texts[label], most)})
-    return piece if piece.tokens <= max_tokens else None
-
-
 _ABOUT: dict[LessonKind, str] = {
     "failure": "A task that failed",
     "partial": "A task that was done in part",
@@ -261,12 +225,6 @@ _LABELS: dict[LessonKind, dict[str, str]] = {
     "fact": {"statement": "Fact"},
 }
 """The fields of a lesson that help in another run, and their labels."""
-_FEWEST_TOKENS = 20
-"""Minimum tokens of a shortened field; fewer would say nothing."""
-_LEAST_NEEDED = ("Rule", _WHAT_WENT_WRONG, "Why it worked", "Why", CORRECTED)
-"""The fields that are left out if there is little room, the last first."""
-
-
 DISOBEYED = "Earlier runs were told this and made the same mistake again."
 """Stresses a disobeyed lesson, in the program's own words."""
 
@@ -390,11 +348,214 @@ _WRAPPER_TOKENS = {
     for kind in ("rule", "requirement", "quoted", "fact")
 }
 """Tokens around the pieces of a kind."""
-_MISTAKE_TOKENS = estimate_tokens(mistake_text([Advice("", "", kind="quoted")]))
-"""Tokens around the advice on a mistake."""
 
 
 def _indented(text: str) -> str:
     """Indent all lines but the first, so that no line is read as a heading or a rule."""
     lines = [line.strip() for line in without_invisible(text).strip().splitlines()]
     return "\n  ".join(line for line in lines if line)
+
+
+# --- advice on a mistake ------------------------------------------------------------------------------------
+
+CANDIDATES = 8
+"""Lessons with words of a mistake, among which the matching ones are chosen."""
+MOST_MATCHING = 2
+SAME_ERROR, FEWEST_WORDS = 0.6, 3
+"""Two errors are the same with this share of the shorter error's words, and this many words, in common."""
+SHARED_NAMES = 2
+"""Errors match with this many identifiers in common; with fewer, their words count, too."""
+RELATED = 0.25
+"""Errors with a single identifier in common match with this share of words in common."""
+_FEWEST_TOKENS = 20
+"""Minimum tokens of a shortened field; fewer would say nothing."""
+_LEAST_NEEDED = ("Rule", _WHAT_WENT_WRONG, "Why it worked", "Why", CORRECTED)
+"""The fields that are left out if there is little room, the last first."""
+_MISTAKE_TOKENS = estimate_tokens(mistake_text([Advice("", "", kind="quoted")]))
+"""Tokens around the advice on a mistake."""
+
+
+def query_of(mistake: Mistake, agent: str | None, now: datetime) -> LessonQuery:
+    """The query for the lessons that may be about a mistake."""
+    return LessonQuery(
+        "",
+        tools=(mistake.tool,) if mistake.tool else (),
+        error=" ".join((*mistake.errors, *mistake.criteria)),
+        agent=agent,
+        k=CANDIDATES,
+        kinds=ADVICE_KINDS,
+        requirements=mistake.requirements,
+        now=now,
+    )
+
+
+def advice_on_mistake(lessons: Iterable[LessonMatch], stated: Sequence[str], max_tokens: int) -> list[Advice]:
+    """Lessons about a mistake as quoted advice of at most `max_tokens` in total, best first.
+
+    A sentence that is `stated` already, or that an earlier lesson says, is left out, and so is a lesson
+    without any other sentence. If a lesson does not fit, its least important fields are left out first.
+    """
+    seen = [_spoken(text) for text in stated]
+    left = max_tokens - _MISTAKE_TOKENS
+    chosen: list[Advice] = []
+    for match in lessons:
+        # Compared with whole texts, not sentence by sentence: a prompt may name a field before its text.
+        texts: dict[str, str] = {}
+        for label, text in _fields(match.lesson.content).items():
+            parts = [text] if label == CORRECTED else _sentences(text)
+            new = [part for part in parts if not any(_spoken(part) in earlier for earlier in seen)]
+            if new:
+                texts[label] = text if len(new) == len(parts) else " ".join(new)
+        piece = _fitting(match, texts, left) if texts else None
+        if piece is not None:
+            seen.append(_spoken(piece.text))
+            left -= piece.tokens
+            around = 0 if chosen else _MISTAKE_TOKENS
+            chosen.append(replace(piece, tokens=piece.tokens + around))
+    return chosen
+
+
+def _fitting(match: LessonMatch, texts: Mapping[str, str], max_tokens: int) -> Advice | None:
+    """A lesson with as many of its fields as fit, the last of them shortened if need be."""
+    needed = sorted(texts, key=lambda label: _LEAST_NEEDED.index(label) if label in _LEAST_NEEDED else -1)
+    for count in range(len(needed), 0, -1):
+        piece = _lesson_advice(match, {label: texts[label] for label in texts if label in needed[:count]})
+        if piece.tokens <= max_tokens:
+            return piece
+    label = needed[0]
+    room = max_tokens - _lesson_advice(match, {label: ""}).tokens - SEPARATOR_TOKENS
+    if room < _FEWEST_TOKENS:
+        return None
+    most = room * 3 if texts[label].isascii() else room
+    piece = _lesson_advice(match, {label: shortened(texts[label], most)})
+    return piece if piece.tokens <= max_tokens else None
+
+
+def matching_lessons(mistake: Mistake, candidates: Iterable[LessonMatch]) -> list[LessonMatch]:
+    """The lessons that are about a mistake, best first, each with the reason for the match."""
+    errors = [ErrorText(error) for error in mistake.errors]
+    matching: list[tuple[int, LessonMatch]] = []
+    for candidate in candidates:
+        if candidate.lesson.kind == "decision":  # no failure taught it
+            continue
+        rank, reason = _match(mistake, errors, candidate.lesson)
+        if reason:
+            doubt = f"; {candidate.reason}" if candidate.lesson.status != "active" else ""
+            matching.append((rank, replace(candidate, reason=f"{reason}{doubt}")))
+    matching.sort(key=lambda ranked: -ranked[0])
+    return [match for _, match in matching[:MOST_MATCHING]]
+
+
+def _match(mistake: Mistake, errors: Sequence[ErrorText], lesson: Lesson) -> tuple[int, str]:
+    """The rank of a lesson for a mistake, and the reason for the match; empty if it does not match."""
+    lesson_text = ErrorText("\n".join([lesson.error, *lesson.content.texts.values()]))
+    reasons: list[str] = []
+    rank = 0
+    if names := next((names for error in errors if (names := error.shared_names(lesson_text))), ()):
+        reasons.append(f"names {', '.join(names[:3])}")
+        rank += 2
+    if any(error.is_same(ErrorText(lesson.error)) for error in errors):
+        reasons.append("same error")
+        rank += 2
+    requirements = map(ErrorText, mistake.requirements)
+    if any(text.phrase in lesson_text.phrase for text in requirements if text.phrase):
+        reasons.append("same requirement")
+        rank += 1
+    elif criterion := next((name for name in mistake.criteria if lesson_text.names_criterion(name)), ""):
+        reasons.append(f"same criterion {criterion!r}")
+        rank += 1
+    if mistake.tool and _is_about_tool(lesson, lesson_text, mistake.tool):
+        reasons.append(f"tool {mistake.tool}")
+        rank += 1
+    elif mistake.tool and lesson.tools and normalized(mistake.tool) not in map(normalized, lesson.tools):
+        return 0, ""  # an error of another tool, whatever its text
+    return rank, "; ".join(reasons)
+
+
+def _is_about_tool(lesson: Lesson, lesson_text: ErrorText, tool: str) -> bool:
+    """Whether a lesson is about a tool: its only tool, or an identifier in its text."""
+    if [normalized(name) for name in lesson.tools] == [normalized(tool)]:
+        return True
+    return bool(names_in(tool)) and tokens_of(tool)[0] in lesson_text.words
+
+
+_COMMON = frozenset(
+    words_of(
+        "and are but by can could did does for from had has have how if in into is it its must no not of on "
+        "or should so such than that the their them then there these they this to was were what when where "
+        "which while who why will with would you your error failed found expected got met missing"
+    )
+)
+_GENERAL = frozenset(name.lower() for name in vars(builtins)) | {"traceback", "stdin", "stdout", "stderr"}
+"""Names that any error may contain."""
+_TYPE = re.compile(r"(?:error|exception|warning)$")
+"""The end of the name of an error type, which many different errors share."""
+_QUOTES = "`'\""
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """The text of an error or a lesson, by its words and its identifiers."""
+
+    text: str
+
+    @cached_property
+    def _visible(self) -> str:
+        return without_invisible(self.text)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its significant words, with each identifier as a single token."""
+        written = set(map(folded, self.names.values()))
+        return frozenset(
+            word
+            for word in (*words_of(self._visible), *self.names)
+            if len(word) > 1
+            and not word[0].isdecimal()
+            and word not in _COMMON
+            and word not in written.difference(self.names)
+            and not _TYPE.search(word)
+        )
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Its identifiers by token, without those that any error may contain, such as `ValueError`."""
+        return {
+            tokens[0]: name
+            for name in names_in(self._visible)
+            if (tokens := tokens_of(name))
+            and not tokens[0].isdecimal()
+            and tokens[0] not in _GENERAL
+            and not _TYPE.search(tokens[0])
+        }
+
+    @cached_property
+    def phrase(self) -> str:
+        """Its words in order, between spaces."""
+        words = " ".join(words_of(self._visible))
+        return f" {words} " if words else ""
+
+    def shared_names(self, other: ErrorText) -> tuple[str, ...]:
+        """The identifiers that two texts share, if they suffice to show the same subject."""
+        shared = [name for token, name in self.names.items() if token in other.names]
+        if len(shared) >= min(SHARED_NAMES, len(self.names)) or self._overlap(other) >= RELATED:
+            return tuple(sorted(shared))
+        return ()
+
+    def is_same(self, other: ErrorText) -> bool:
+        """Whether two errors have most words in common, whatever values they name."""
+        return len(self.words & other.words) >= FEWEST_WORDS and self._overlap(other) >= SAME_ERROR
+
+    def _overlap(self, other: ErrorText) -> float:
+        shorter = min(len(self.words), len(other.words))
+        return len(self.words & other.words) / shorter if shorter else 0.0
+
+    def names_criterion(self, criterion: str) -> bool:
+        """Whether the text names a criterion: as a label, in quotes, or by a distinctive name."""
+        name = " ".join(criterion.split())
+        if not name:
+            return False
+        if len(name.split()) > 1 or names_in(name):
+            return ErrorText(name).phrase in self.phrase
+        quoted = rf"[{_QUOTES}]{re.escape(name)}[{_QUOTES}]|(?:^|[\n;])[\s-]*{re.escape(name)}\s*:"
+        return re.search(quoted, self._visible, re.IGNORECASE) is not None

@@ -19,7 +19,14 @@ from redraft._texts import shortened
 from redraft._validation import check_count, check_flag, check_share
 from redraft.errors import ConfigError, LessonFileError, ModelError, OutputError, StoreError
 from redraft.evaluate.requirements import requirements_of
-from redraft.lessons.advice import advice_of, advice_on_mistake, restored_match
+from redraft.lessons.advice import (
+    CANDIDATES,
+    advice_of,
+    advice_on_mistake,
+    matching_lessons,
+    query_of,
+    restored_match,
+)
 from redraft.lessons.documents import documents_of, store_of
 from redraft.lessons.due import DueReflection, DueReflections, due_error
 from redraft.lessons.facts import FactFinding, file_findings, findings_in
@@ -54,7 +61,6 @@ from redraft.lessons.outcome import (
 )
 from redraft.lessons.overview import Overview, Problem
 from redraft.lessons.ranking import LessonQuery
-from redraft.lessons.recurrence import CANDIDATES, matching_lessons, query_of
 from redraft.lessons.writer import LessonReflection, repeated_source, write_reflection
 from redraft.memory.safety import LONGEST, Cleaner, restorer
 from redraft.models.names import model_of
@@ -292,12 +298,10 @@ class Lessons:
 
         def advise() -> list[Advice]:
             restore = restorer(*mistake.requirements, *mistake.errors, task.expected_output)
-            matching = [
-                restored_match(match, restore)
-                for match in matching_lessons(stored, [*quarantined, *candidates])
-            ]
+            matching = matching_lessons(stored, [*quarantined, *candidates])
+            lessons = [restored_match(match, restore) for match in matching]
             stated = (*mistake.stated, *mistake.errors)
-            return advice_on_mistake(matching, stated, min(self.max_tokens, MISTAKE_TOKENS))
+            return advice_on_mistake(lessons, stated, min(self.max_tokens, MISTAKE_TOKENS))
 
         return await asyncio.to_thread(advise)
 

@@ -1,4 +1,4 @@
-"""Recurrence: lessons about what has just failed, in revisions, retries and conversations with tools."""
+"""Advice on mistakes: lessons about what has just failed, in revisions, retries and tool calls."""
 
 import asyncio
 from dataclasses import replace
