@@ -155,7 +155,8 @@ async def proposals_of_examples(
     if model is not None:
         drafts = await drafts_of_model(model, failure, task=task, questions=True)
     plain: list[tuple[QualityCriterion, Drafter]] = [(check, "task") for check in drafts_of_task(task)]
-    plain += [] if failure.bad else [(check, "model") for check in drafts.checks]
+    if not failure.bad:
+        plain += [(check, "model") for check in drafts.checks]
     proposals: list[Proposal] = []
     for criterion, drafter in plain:
         trial = await trial_of(criterion, failure.bad, failure.good)

@@ -853,11 +853,8 @@ def _line_starts(_bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -
         pattern = rf"^[ \t]*[^{''.join(map(re.escape, sorted(signs)))}\s]"
         options_text = listed([json.dumps(sign, ensure_ascii=False) for sign in sorted(signs)], "or")
         says = f"Begins each line with {options_text}."
-        strength, options = (
-            hints.about("line", "bullet", "list", "begin"),
-            {"flags": "m", "must_match": False},
-        )
-        yield _regex("line starts", pattern, 4, strength, says, **options)
+        strength = hints.about("line", "bullet", "list", "begin")
+        yield _regex("line starts", pattern, 4, strength, says, flags="m", must_match=False)
 
 
 # --- sections ----------------------------------------------------------------------------------------------
@@ -914,8 +911,8 @@ def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> I
             yield _regex(f"in {name}", pattern, 4, strength, f"Is in {name}.", flags="i")
         for other in LANGUAGES:
             if other != name and (other in bad_languages or hints.about(other.casefold())):
-                pattern, options = language_pattern(other, [name]), {"flags": "i", "must_match": False}
-                yield _regex(f"not in {other}", pattern, 5, strength, f"Is not in {other}.", **options)
+                pattern, says = language_pattern(other, [name]), f"Is not in {other}."
+                yield _regex(f"not in {other}", pattern, 5, strength, says, flags="i", must_match=False)
 
 
 Family = Callable[[Sequence[Sample], Sequence[Sample], Hints], Iterator[CheckDraft]]
