@@ -156,7 +156,7 @@ async def proposals_of_examples(
         drafts = await drafts_of_model(model, failure, task=task, questions=True)
     plain: list[tuple[QualityCriterion, Drafter]] = [(check, "task") for check in drafts_of_task(task)]
     if not failure.bad:
-        plain += [(check, "model") for check in drafts.checks]
+        plain.extend((check, "model") for check in drafts.checks)
     proposals: list[Proposal] = []
     for criterion, drafter in plain:
         trial = await trial_of(criterion, failure.bad, failure.good)
