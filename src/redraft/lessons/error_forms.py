@@ -599,10 +599,14 @@ _REQUIRED = _pattern(
 )
 _TAKES = _pattern(r"\b<in>\(\) takes (?:from \d+ to |exactly )?(?P<most>\d+) positional arguments? but")
 _UNIQUE = _pattern(r"\bUNIQUE constraint failed: (?=[\w.]+)<in>")
+_VERSION = _pattern(r"\b(?:requires?|needs?) <x>\s*(?P<version>(?:[<>=~^!]=?)\s*\d[\w.]*)")
+_DEPRECATED = _pattern(
+    r"<x>(?:\(\))? is (?:deprecated|obsolete|renamed|removed)[^\n]{0,40}?\b(?:use|by|to|is now|with) <in>"
+)
 
 
 def _arguments(text: str) -> Iterator[MessageClaim]:
-    """Yield claims that something is required or unique."""
+    """Yield claims that something is required, unique, or outdated."""
     if match := _MISSING_ARGUMENTS.search(text):
         items, end = _items_at(text, match.end())
         if items:
@@ -622,6 +626,10 @@ def _arguments(text: str) -> Iterator[MessageClaim]:
         items, end = _items_at(text, match.end())
         for item in items:
             yield MessageClaim(item.name, f"a required {match['what'].casefold()}", text[match.start() : end])
+    if match := _VERSION.search(text):
+        yield MessageClaim(match["x"], f"version {''.join(match['version'].split())} is required", match[0])
+    if (match := _DEPRECATED.search(text)) and is_name(match["x"]):
+        yield MessageClaim(match["container"], f"the name in place of {match['x']}", match[0])
 
 
 # --- values ------------------------------------------------------------------------------------------------
@@ -700,8 +708,9 @@ _TYPES = (
     r"|an?|with|time|comma-separated|sorted|ascending|descending|null|true|false)"
 )
 _TYPED = _pattern(
-    rf"(?:\b{_MUST} be (?:given |specified |sent |as )*|\binput should be |\bis not (?=an? valid |of type ))"
-    rf"(?P<type>(?:valid |an? |in |of type [\"']?)*{_TYPES}(?:[ -]{_TYPES})*)\b"
+    rf"(?:\b(?:must|should|has to|needs to) be (?:given |specified |sent |an? |of type |in |as )*|\binput "
+    rf"should be (?:an? )?"
+    rf"|\b(?:value )?is not (?:an? )?valid |\bis not of type ['\"]?)(?P<type>{_TYPES}(?:[ -]{_TYPES})*)\b"
 )
 _REJECTED = (
     _pattern(
@@ -749,10 +758,12 @@ def _of_values(text: str, missing: _Missing | None) -> Iterator[MessageClaim]:
             yield MessageClaim(subject, f"in the format {form}", match[0])
     for match in _TYPED.finditer(text):
         kind = re.sub(
-            r"(?: ?\b(?:valid|an?|in|of|as|or|and|with))+$|[\"']", "", " ".join(match["type"].split())
+            r"^(?:valid|an?|in|of|as)\s+|\s+(?:an?|in|of|as|or|and|with)$", "", match["type"].strip()
         )
-        if kind and (subject := _subject_of(text, match.start())):
-            yield MessageClaim(subject, kind, match[0])
+        if kind.casefold() not in ("", "in", "of", "as", "a", "an", "valid", "with") and (
+            subject := _subject_of(text, match.start())
+        ):
+            yield MessageClaim(subject, _typed(kind, match[0]), match[0])
 
 
 def _choices(text: str, missing: _Missing | None) -> Iterator[tuple[re.Match[str], list[_Item], int, str]]:
@@ -772,6 +783,28 @@ def _choices(text: str, missing: _Missing | None) -> Iterator[tuple[re.Match[str
 def _unit(unit: str) -> str:
     unit = " ".join(unit.split())
     return f" {unit}" if unit else ""
+
+
+_ADJECTIVES = frozenset(
+    re.findall(
+        r"\S+", "unique positive negative numeric null true false sorted non-empty lower-case upper-case"
+    )
+)
+
+
+def _typed(kind: str, message: str) -> str:
+    kind = (
+        " ".join(kind.casefold().split())
+        .replace("iso ", "ISO ")
+        .replace("utc", "UTC")
+        .replace("uuid", "UUID")
+    )
+    is_unit = re.search(rf"\bin {re.escape(kind)}", message, re.IGNORECASE) is not None
+    if is_unit:
+        return f"in {kind}"
+    if kind in _ADJECTIVES or kind.split()[0].endswith("s"):
+        return kind
+    return f"{'an' if kind[0] in 'aeiouI' else 'a'} {kind}"
 
 
 _BEFORE = (

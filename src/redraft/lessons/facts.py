@@ -340,7 +340,7 @@ _LISTED = re.compile(
 )
 _ONLY = re.compile(r"(?P<lead>there are only|one of|not among the \w+) .+")
 _BOUND = re.compile(
-    r"(?P<lead>at most|at least|between|below|above|in the format|version|takes at most|in|of type|an?) .+"
+    r"(?P<lead>at most|at least|between|below|above|in the format|version|takes at most|in|an?) .+"
 )
 _ABSENT = re.compile(r"there is no \w+ of this name")
 _LACK = re.compile(rf"has no \w+ .+|{_ABSENT.pattern}")
