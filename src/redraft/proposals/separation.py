@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -487,6 +487,18 @@ def _signs(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
             yield CheckDraft(f"{sign.plural} {bound.kind}", "regex", config, rank, strength, f"Has {amount}.")
 
 
+def _widths(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterator[CheckDraft]:
+    """Limit the length of lines, if outputs have several."""
+    if any(MEASURES["lines"](sample.text) < 2 for sample in good):  # noqa: PLR2004 (that is a limit of the text)
+        return
+    longest = [[max(map(len, each.text.splitlines()), default=0) for each in side] for side in (bad, good)]
+    for bound in _bounds(*longest, hints, in_round_numbers=True):
+        if bound.kind == "at most" and bound.most is not None and bound.most < 1000:  # noqa: PLR2004 (what RE2 repeats)
+            says = f"Has no line of more than {bound.most} characters."
+            strength = hints.about("line", "width", "column", "wide") + bound.hints
+            yield _regex("width of lines", f".{{{bound.most + 1},}}", 6, strength, says, must_match=False)
+
+
 # --- JSON --------------------------------------------------------------------------------------------------
 
 Place: TypeAlias = tuple[str, ...]
@@ -573,13 +585,34 @@ def _at(place: Place, bad: Sequence[Sample], good: Sequence[Sample], hints: Hint
         for level, pattern in islice(_common_shapes(right), 1):
             schema = {"type": "string", "pattern": f"^{pattern}$"}
             yield draft("form", schema, 2 + _LEVELS[level], hints.about(*_FORMAT), *_letters_in(pattern))
-    elif forms == ["integer"]:
+        lengths = [len(value) for value in wrong if isinstance(value, str)] or [0]
+        for bound in _bounds(lengths, list(map(len, right)), hints, in_round_numbers=True):
+            schema = {"type": "string", **bound.named("minLength", "maxLength")}
+            strength = hints.about("character", "long", "length") + bound.hints
+            yield draft(f"length {bound.kind}", schema, 5, strength)
+    elif set(forms) <= {"integer", "number"}:
         numbers = [value for value in wrong if _form(value) in ("integer", "number")]
-        if all(_form(value) == "integer" for value in numbers):
+        strength = hints.about("range", "between", "above", "below")
+        if forms == ["integer"] and all(_form(value) == "integer" for value in numbers):
             for bound in _bounds(numbers or right, right, hints):
                 schema = {"type": "number", **bound.named("minimum", "maximum")}
-                strength = hints.about("range", "between", "above", "below") + bound.hints
-                yield draft(f"range {bound.kind}", schema, 2, strength)
+                yield draft(f"range {bound.kind}", schema, 2, strength + bound.hints)
+        elif limits := _range(numbers, right):
+            yield draft("range", {"type": "number", **limits}, 2, strength)
+
+
+def _range(bad: Sequence[float], good: Sequence[float]) -> dict[str, float]:
+    """Limits of numbers with decimals, as round as possible between good and failed outputs."""
+    low, high = min(good), max(good)
+    above, below = [number for number in bad if number > high], [number for number in bad if number < low]
+    limits: dict[str, float] = {}
+    if above:
+        rounded = (round(high + 0.5 * 10**-digits, digits) for digits in range(6))
+        limits["maximum"] = next((number for number in rounded if high <= number < min(above)), high)
+    if below:
+        rounded = (round(low - 0.5 * 10**-digits, digits) for digits in range(6))
+        limits["minimum"] = next((number for number in rounded if max(below) < number <= low), low)
+    return limits
 
 
 def _keys(place: Place, right: Sequence[Any], wrong: Sequence[Any], hints: Hints) -> Iterator[CheckDraft]:
@@ -627,7 +660,20 @@ def _choices(_bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> It
 
 # --- shapes ------------------------------------------------------------------------------------------------
 
-_FORMAT = ("format", "form", "date", "iso", "pattern", "code", "id", "digit", "time", "version")
+_FORMAT = (
+    "format",
+    "form",
+    "date",
+    "iso",
+    "pattern",
+    "code",
+    "id",
+    "digit",
+    "time",
+    "version",
+    "price",
+    "written",
+)
 _EDGES = "\"'`([{<>)]},.;:!?*_"
 _RUN = re.compile(r"\d+|[A-Z]+(?![a-z])|[A-Z]|[a-z]+|[^\W\d_]+|\s+|.", re.DOTALL)
 _LEVELS = (0, 0, 1, 2)
@@ -715,6 +761,11 @@ def _forms(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
         rank = 3 + _LEVELS[level] + (0 if re.search(r"\\[^dw]|[-:/%#@]", pattern) else 3)
         quotes = _letters_in(pattern)
         yield _regex(f"form {pattern}", _bounded(pattern, good), rank, hinted, quotes=quotes)
+    has_any = frozenset[tuple[int, str]]().union(*(sample.shapes for sample in good))
+    forbidden = [shape for shape, count in counts.most_common() if count > 1 and shape not in has_any]
+    for level, pattern in sorted(forbidden, key=lambda shape: (-counts[shape], shape[0], len(shape[1])))[:30]:
+        rank, quotes, bounded = 6 + _LEVELS[level], _letters_in(pattern), _bounded(pattern, [*good, *bad])
+        yield _regex(f"no form {pattern}", bounded, rank, hinted, quotes=quotes, must_match=False)
 
 
 # --- words -------------------------------------------------------------------------------------------------
@@ -772,6 +823,30 @@ def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
         rank = 9 if is_common(gram) else 4 if is_in_all else 7
         config = {**phrase_pattern(gram, samples), "must_match": False}
         yield CheckDraft(f"no {gram}", "regex", config, rank, hints.quotes(gram), quotes=(gram,))
+    chosen = _cover([entry for entry in several if " " not in entry[0] and WORD.fullmatch(entry[0])], hints)
+    if len(chosen) > 1:
+        edge = r"\b" if all(sample.text.isascii() for sample in samples) else ""
+        pattern = rf"{edge}(?:{'|'.join(map(re.escape, chosen))}){edge}"
+        options, strength = {"flags": "i", "must_match": False}, min(2, sum(map(hints.quotes, chosen)))
+        yield _regex("none of several words", pattern, 8, strength, quotes=chosen, **options)
+
+
+_MOST_WORDS = 8
+
+
+def _cover(grams: Sequence[tuple[str, set[str]]], hints: Hints) -> list[str]:
+    """A few words that together occur in the outputs of more runs than each of them alone."""
+    chosen: list[str] = []
+    covered: set[str] = set()
+    left = list(grams)
+    while left and len(chosen) < _MOST_WORDS:
+        best = max(left, key=lambda entry: (len(entry[1] - covered), hints.quotes(entry[0])))
+        if len(best[1] - covered) < FEWEST:
+            break
+        chosen.append(best[0])
+        covered |= best[1]
+        left.remove(best)
+    return sorted(chosen)
 
 
 # --- beginnings and ends -----------------------------------------------------------------------------------
@@ -800,9 +875,17 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
                 rank = 7 if is_common(phrase) else 4 if is_phrase else 6
                 rank = rank if any(map(str.isalnum, phrase)) else 6
                 yield _regex(kind, at(_escaped(phrase)), rank, hinted + hints.quotes(phrase), quotes=[phrase])
-        signs = sorted({output[-1 if is_end else 0] for output in right})
-        if signs != [text] and len(signs) <= 3 and not any(map(str.isalnum, signs)):  # noqa: PLR2004 (a few signs)
-            yield _regex(f"{where}s with a sign", at(f"[{''.join(map(re.escape, signs))}]"), 6, hinted)
+        edges = [Counter(output[-1 if is_end else 0] for output in side if output) for side in sides]
+        if set(edges[1]) != {text} and len(edges[1]) <= 3 and not any(map(str.isalnum, edges[1])):  # noqa: PLR2004 (a few signs)
+            yield _regex(f"{where}s with a sign", at(_any_of(edges[1])), 6, hinted)
+        elif all(map(str.isupper, edges[1])):
+            yield _regex(f"{where}s with a capital", at("[A-Z]"), 6, hinted + hints.about("capital"))
+        elif all(map(str.isdecimal, edges[1])):
+            yield _regex(f"{where}s with a digit", at(r"\d"), 6, hinted)
+        refused = [sign for sign, count in edges[0].items() if sign not in edges[1] and count > 1]
+        refused = [sign for sign in refused if not sign.isalnum()]
+        if 0 < len(refused) <= 3:  # noqa: PLR2004 (a few signs)
+            yield _regex(f"no such {where}", at(_any_of(refused)), 6, hinted, must_match=False)
         words = [Counter(_edge_word(output, is_end=is_end) for output in side) for side in sides]
         wrong = [
             word for word, count in words[0].most_common(4) if count > 1 and word and word not in words[1]
@@ -817,6 +900,11 @@ def _ends(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iterat
 
 def _escaped(text: str) -> str:
     return re.sub(r"(?:\\\n)+", r"\\s+", re.escape(text).replace(r"\ ", " ").replace(r"\-", "-"))
+
+
+def _any_of(signs: Collection[str]) -> str:
+    escaped = "".join(map(re.escape, sorted(signs)))
+    return f"[{escaped}]" if len(signs) > 1 else escaped
 
 
 def _edge_word(text: str, *, is_end: bool) -> str:
@@ -891,6 +979,8 @@ def _languages(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> I
     for name, ranges in SCRIPTS.items():
         strength = hinted + hints.about(name.split()[0].casefold())
         yield _regex(f"{name} script", f"[{ranges}]", 3, strength, f"Has {name} letters.")
+        says = f"Has no {name} letters."
+        yield _regex(f"no {name} script", f"[{ranges}]", 4, strength, says, must_match=False)
     counts = {name: frozenset(words.split()) for name, words in LANGUAGES.items()}
 
     def language_of(sample: Sample) -> str:
@@ -925,6 +1015,7 @@ FAMILIES: tuple[Family, ...] = (
     _languages,
     _ends,
     _line_starts,
+    _widths,
     _signs,
     _words,
 )
