@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from unittest.mock import patch
 from pydantic import Field
 
 from redraft._codec import describe_error
-from redraft._texts import counted, short_repr
+from redraft._texts import as_text, counted, short_repr
 from redraft._validation import nearest
 from redraft.approvals import Approval, HumanAnswer
 from redraft.errors import ConfigError, InvalidSchemaError, ModelError, WorkflowError
@@ -366,7 +365,7 @@ class Replies:
         return cast("Any", reply)
 
     def _answer(self, request: ChatRequest) -> str:
-        return _text(self._next("\n\n".join(message.content for message in request.messages)))
+        return as_text(self._next("\n\n".join(message.content for message in request.messages)), None)
 
     def _respond(self, messages: list[Any], info: Any) -> Any:
         from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart  # noqa: PLC0415 (loaded by now)
@@ -383,8 +382,4 @@ class Replies:
             return ModelResponse([ToolCallPart(str(call[TOOL]), call.get("arguments", {}))])
         if isinstance(reply, dict) and info.output_tools:
             return ModelResponse([ToolCallPart(info.output_tools[0].name, cast("dict[str, Any]", reply))])
-        return ModelResponse([TextPart(_text(reply))])
-
-
-def _text(reply: Any) -> str:
-    return reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)
+        return ModelResponse([TextPart(as_text(reply, None))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -184,7 +183,7 @@ def question_view(approval: Approval) -> RenderableType:
     parts: list[RenderableType] = [Text.assemble((approval.id, "bold"), f"  {place}")]
     parts.append(Padding(Text(visible(approval.message)), INDENT))
     if approval.data is not None:
-        parts.append(Padding(Text(visible(_text(approval.data)), QUIET), INDENT))
+        parts.append(Padding(Text(visible(as_text(approval.data, None)), QUIET), INDENT))
     return Group(*parts)
 
 
@@ -396,7 +395,7 @@ def readable(value: Any) -> str:
 
 def ending_text(result: WorkflowResult) -> str:
     """How many nodes ran and what they used, and why the workflow stopped early if it did."""
-    nodes = "1 node" if len(result.nodes) == 1 else f"{len(result.nodes)} nodes"
+    nodes = counted(len(result.nodes), "node")
     if result.waiting:
         answers = "an answer" if len(result.waiting) == 1 else f"{len(result.waiting)} answers"
         ended = f"Waiting for {answers} after {nodes}."
@@ -565,12 +564,8 @@ def _outcome(node: NodeRun) -> Text:
     return Text("" if node.value is None else _short(node.value), QUIET)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
 def _short(value: Any) -> str:
-    line = visible(in_one_line(_text(value)))
+    line = visible(in_one_line(as_text(value, None)))
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]} ..."
 
 

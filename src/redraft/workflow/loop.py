@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -573,7 +573,8 @@ async def correct_action(params: Mapping[str, Any], scope: Scope, resources: Res
     corrected = result.value
     is_of_model = _asks_model(call) and resources.own_action(str(call.action)) is None
     if is_of_model and isinstance(corrected, str) and not isinstance(data, str):
-        corrected = _json_or_text(corrected)
+        with suppress(OutputError):  # then it stays text
+            corrected = json_of(corrected)
     if corrected is None:
         return ActionResult({**unchanged, "error": "The corrector returned nothing."}, result.usage)
     return ActionResult({"corrected_output": corrected, "success": True}, result.usage)
@@ -611,10 +612,3 @@ def _has_all_keys(value: Any, output: Any) -> bool:
     if not isinstance(value, Mapping) or not isinstance(output, Mapping) or not output:
         return False
     return set(cast("Mapping[str, Any]", output)) <= set(cast("Mapping[str, Any]", value))
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json_of(text)
-    except OutputError:
-        return text
