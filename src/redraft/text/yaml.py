@@ -170,29 +170,20 @@ def _float(text: str) -> float | str:
 
 # The core schema of YAML 1.2: `no` is a string, `012` is twelve, `12:30` and `2001-01-01` are strings.
 _DIGITS = f"[0-9]{{1,{MAX_DIGITS}}}"
-_PLAIN: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
-    (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text in ("true", "True", "TRUE")),
-    (rf"[-+]?{_DIGITS}", "-+0123456789", int),
+_PLAIN: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
+    (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text[0] in "tT"),
+    (re.compile(rf"[-+]?{_DIGITS}"), int),
     (
-        rf"[-+]?(?:\.{_DIGITS}|{_DIGITS}(?:\.(?:{_DIGITS})?)?)(?:[eE][-+]?[0-9]{{1,3}})?",
-        "-+.0123456789",
+        re.compile(rf"[-+]?(?:\.{_DIGITS}|{_DIGITS}(?:\.(?:{_DIGITS})?)?)(?:[eE][-+]?[0-9]{{1,3}})?"),
         _float,
     ),
-    (r"~|null|Null|NULL|", "~nN", lambda _: None),
+    (re.compile(r"~|null|Null|NULL|"), lambda _: None),
 )
-_BY_FIRST = {
-    first: [(re.compile(pattern), make) for pattern, firsts, make in _PLAIN if first in firsts]
-    for first in "tTfF-+.0123456789~nN"
-} | {"": [(re.compile(""), _PLAIN[-1][2])]}
-"""The types that a plain scalar may have, by its first character."""
 
 
 def _plain_value(text: str) -> Any:
     """The value of a plain scalar: itself, or the number, boolean or null that it is written as."""
-    for pattern, make in _BY_FIRST.get(text[:1], ()):
-        if pattern.fullmatch(text):
-            return make(text)
-    return text
+    return next((make(text) for pattern, make in _PLAIN if pattern.fullmatch(text)), text)
 
 
 _TAGGED: dict[str | None, Callable[[str], Any]] = {
