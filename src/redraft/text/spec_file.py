@@ -168,15 +168,18 @@ class SpecFile(ABC, Generic[E]):
         """Convert a path in the document to a path in the text."""
         return path
 
-    def document(self) -> dict[str, Any]:
-        """Parse the document as plain data; raises an `error_type` for anything but a mapping in YAML."""
+    def loaded(self) -> Any:
+        """Parse the text as plain data; raises an `error_type` if it is not YAML."""
         try:
-            document = load_yaml(self.text, self.file)
+            return load_yaml(self.text, self.file)
         except ConfigError as error:
             line = re.match(r", line (\d+)", str(error).removeprefix(self.file))
             number = int(line[1]) if line else None
             raise self.error_type(str(error), file=self.file, line=number) from error
-        if not isinstance(document, dict):
+
+    def document(self) -> dict[str, Any]:
+        """The document as plain data; raises an `error_type` for anything but a mapping in YAML."""
+        if not isinstance(document := self.loaded(), dict):
             raise self.error((), f"{self.expected}, got {_short(document)}")
         return cast("dict[str, Any]", document)
 

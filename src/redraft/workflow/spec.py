@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from redraft._steps import Retry
-from redraft.errors import ConfigError, WorkflowError
+from redraft.errors import WorkflowError
 from redraft.evaluate.judge import MARGIN
 from redraft.execution import ScriptLimits
 from redraft.text.spec_file import (
@@ -35,11 +35,12 @@ from redraft.text.spec_file import (
     exactly_one,
     parts_of,
 )
-from redraft.text.yaml import KeyPath, load_yaml
 from redraft.workflow.ported import STOP, advice, mapping, without_ignored_keys
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
+
+    from redraft.text.yaml import KeyPath
 
 Template = Annotated[str, Field(description=TEMPLATED)]
 JsonSchema = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
@@ -600,20 +601,14 @@ class WorkflowFile(SpecFile[WorkflowError]):
 
     def document(self) -> dict[str, Any]:
         """The document as plain data; a list of nodes is put under `nodes`."""
-        return {"nodes": nodes} if (nodes := self._listed_nodes()) else super(WorkflowFile, self).document()
-
-    def _listed_nodes(self) -> list[Any]:
-        """The nodes of a file that is a list of mappings; empty for any other file."""
-        try:
-            document = load_yaml(self.text, self.file)
-        except ConfigError:  # reported where the document is read
-            return []
-        nodes = cast("list[Any]", document) if isinstance(document, list) else []
-        return nodes if all(isinstance(node, dict) for node in nodes) else []
+        nodes = self.loaded()
+        if isinstance(nodes, list) and all(isinstance(node, dict) for node in cast("list[Any]", nodes)):
+            return {"nodes": nodes}
+        return super(WorkflowFile, self).document()
 
     def path_in_text(self, path: KeyPath, /) -> KeyPath:
         """The path in the text, which has no `nodes` if the file is a list."""
-        return path[1:] if self._listed_nodes() else path
+        return path[1:] if isinstance(self.loaded(), list) else path
 
     def location(self, path: KeyPath, /) -> dict[str, str | None]:
         """The node and the key that a path leads to."""
