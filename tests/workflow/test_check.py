@@ -252,9 +252,6 @@ FILES = {
     "no samples": (
         params(GENERATOR + "evaluator: {type: llm, prompt: x, judge_samples: 0}"), 7, "n", "with.evaluator.judge_samples", "got 0",
     ),
-    "removed: a comparison of candidates": (
-        params(GENERATOR + "evaluator: {type: custom, run: pass}\nchoose: pairwise"), 8, "n", "with.choose", "unknown key 'choose'; remove it",
-    ),
     "another way to accept": (
         params(GENERATOR + "evaluator: {type: custom, run: pass}\naccept: pair"), 8, "n", "with.accept", "'score' or 'pairwise'",
     ),

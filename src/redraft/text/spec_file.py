@@ -131,9 +131,6 @@ class Strict(BaseModel):
     conditions: ClassVar[tuple[Condition, ...]] = ()
     """Conditions on the keys, which `unmet_conditions` checks once their values are valid."""
 
-    removed: ClassVar[dict[str, str]] = {}
-    """Keys of earlier versions, each with advice on its replacement."""
-
 
 @dataclass(frozen=True, slots=True)
 class SpecFile(ABC, Generic[E]):
@@ -327,9 +324,6 @@ def _advice(kind: type[BaseModel], path: KeyPath) -> str:
     for part in path[:-1]:
         if isinstance(part, str):
             parents = [child for parent in parents for child in _at(parent, part)] or parents
-    for parent in parents:
-        if issubclass(parent, Strict) and key in parent.removed:
-            return parent.removed[key]
     keys = {name: models for parent in parents for name, models in _fields(parent).items()}
     holders = [name for name, models in keys.items() if any(key in _fields(model) for model in models)]
     return belongs_under(holders[0]) if len(holders) == 1 else nearest(key, list(keys))

@@ -268,10 +268,6 @@ class LoopParams(Strict):
     accept: Literal["score", "pairwise"] = "score"
     on_failure: Literal["return_best", "return_last", "raise"] = "return_best"
 
-    removed: ClassVar = {
-        "choose": "remove it; an 'llm' evaluator scores candidates that code or schema finds equally valid"
-    }
-
 
 class EvaluateParams(EvaluatorKeys):
     """Parameters of `reflection.evaluate`."""
