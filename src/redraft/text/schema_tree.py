@@ -578,7 +578,8 @@ class Score:
         if id(node) not in self._weights:
             self._weights[id(node)] = 1  # a schema inside itself counts as one check
             required = node.get("required")
-            checks = len(node.keys() & _LEAVES) + (len(required) if isinstance(required, list) else 0)
+            checks = len(node.keys() & _LEAVES)
+            checks += len(cast("list[Any]", required)) if isinstance(required, list) else 0
             nearest: dict[str | int, int] = {}
             for _, (key, *_), inner, document in children(self.tree, node, base):
                 weight = self._weight(inner, document)
