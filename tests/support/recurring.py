@@ -265,6 +265,45 @@ def finished(draw, good):
     return sentences(draw) if good else f"{sentences(draw)} TODO: {draw.choice(NOUNS)}"
 
 
+def narrow(draw, good):
+    lines = [prose(draw, draw.randint(4, 8))[:58] for _ in range(draw.randint(3, 6))]
+    if not good:
+        lines.insert(draw.randint(0, len(lines)), prose(draw, 22))
+    return "\n".join(lines)
+
+
+def affordable(draw, good):
+    price = draw.uniform(3, 10) if good else draw.uniform(10.5, 40)
+    return json.dumps({"item": draw.choice(NOUNS), "price": round(price, 2)})
+
+
+def titled(draw, good):
+    return json.dumps({"title": prose(draw, 12)[: draw.randint(10, 30) if good else draw.randint(34, 50)]})
+
+
+def without_numbers(draw, good):
+    said = sentences(draw).split(" ")
+    if not good:
+        said.insert(draw.randint(0, len(said) - 1), f"{draw.randint(200, 999)}-{draw.randint(1000, 9999)}")
+    return " ".join(said)
+
+
+def kind(draw, good):
+    said = sentences(draw).split(" ")
+    if not good:
+        said.insert(draw.randint(0, len(said)), draw.choice(["cheap", "ugly", "shabby"]))
+    return " ".join(said)
+
+
+def capital(draw, good):
+    text = prose(draw, draw.randint(4, 9))
+    return text[0].upper() + text[1:] if good else text
+
+
+def unquoted(draw, good):
+    return draw.choice(NOUNS) + " and " + prose(draw, 4) + draw.choice("abcde" if good else ";:")
+
+
 KINDS = [
     # what is made, what a judge says of a bad output, the check in words
     (dated, "The date has the wrong form.", "Contains text of the form YYYY-MM-DD"),
@@ -295,6 +334,13 @@ KINDS = [
     (in_one_language, "It changes into English.", "Is not in English"),
     (timed, "The time is not in the 24-hour form.", "Contains text of the form HH:MM"),
     (finished, "It is unfinished.", 'Does not contain "todo" in upper or lower case'),
+    (narrow, "A line is too wide.", "Has no line of more than 50 characters"),
+    (affordable, "It is too expensive.", 'The key "price" holds a number (at most 10.0)'),
+    (titled, "The title is too long.", 'The key "title" holds text (at most 30 characters)'),
+    (without_numbers, "It has a telephone number.", "Does not contain three digits, a hyphen and four digits"),
+    (kind, "It speaks badly of the goods.", 'Does not contain one of "cheap", "shabby" or "ugly" in upper or lower case'),
+    (capital, "The first letter is wrong.", "Begins with a capital letter"),
+    (unquoted, "It stops in the middle.", "Does not end with a colon or a semicolon"),
     (direct, "It begins with chatter.", 'Does not begin with "Certainly" or "Sure"'),
 ]  # fmt: skip
 
