@@ -152,7 +152,7 @@ async def test_connections_change_no_setting_of_a_session_and_prepare_no_stateme
         look = partial(sql.select, sql.Space("sessions"), f"SELECT statement {PREPARED}", {})
         assert await store._read(look) == []
         for each in (store, store.hasty()):
-            assert await each._write("thing", "0", look) == []
+            assert await each._write([(("sessions", "thing", "0"), look)]) == [[]]
         assert await queue._run(f"SELECT statement {PREPARED} UNION ALL SELECT name {CHANGED}") == []
     finally:
         await queue.leave()

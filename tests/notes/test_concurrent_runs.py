@@ -1,16 +1,13 @@
-"""Many concurrent runs of one task, and a store that fails between them."""
+"""Runs of one task in two processes."""
 
 import asyncio
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from redraft import Ensemble, Task
-from redraft.notes import ReflectionConfig, TaskIdentity, TaskReflection
+from redraft.notes import TaskIdentity, TaskReflection
 from redraft.notes.store import PostgresReflectionStore, SqliteReflectionStore
-from support.ensembles import warnings
 
 SAY = "Say it."
 
@@ -70,40 +67,5 @@ def test_runs_in_two_processes_add_a_note_each(name, tmp_path, request):
             assert [note.version for note in revisions] == list(range(1, 34))
             assert [note.reflection.run_count for note in revisions] == list(range(1, 34))
             assert {note.run_id for note in revisions[1:]} == runs
-
-    asyncio.run(main())
-
-
-def test_a_failing_server_costs_one_warning_a_run(postgres, caplog):
-    now = SimpleNamespace(breaks=False)
-
-    def handler(ctx):
-        if now.breaks:
-            postgres.ask("ALTER TABLE redraft_records RENAME TO away")
-        return f"said, {'with' if 'Improvement Notes' in ctx.prompt else 'without'} a note"
-
-    def better(given):
-        return TaskReflection.of_first_run(f"{given.task.description} Well.", "")
-
-    async def main():
-        async with PostgresReflectionStore(postgres.url) as notes:
-            task = Task(SAY, handler=handler, reflect=ReflectionConfig(strategy=better))
-            ensemble = Ensemble(tasks=[task], reflection_store=notes, keep=False)
-            await ensemble.run()
-            found = []
-            for number in range(3):  # in the middle of a run, during all of one, and when it is back
-                now.breaks = number == 0
-                caplog.clear()
-                result = await ensemble.run()
-                found.append((result.output, result[task].reflection is not None, len(warnings(caplog))))
-                if number == 1:
-                    postgres.ask("ALTER TABLE away RENAME TO redraft_records")
-                    prior = await notes.current(TaskIdentity.of(SAY))
-                    assert (prior.version, prior.reflection.run_count) == (1, 1)
-            assert found == [
-                ("said, with a note", False, 1),
-                ("said, without a note", False, 1),
-                ("said, with a note", True, 0),
-            ]
 
     asyncio.run(main())

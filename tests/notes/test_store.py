@@ -643,8 +643,15 @@ def test_turns_are_taken_in_order_and_those_of_cancelled_tasks_are_skipped():
         waiting[1].cancel()  # its turn has come, and it has not begun
         await asyncio.gather(*waiting, return_exceptions=True)
         assert order == [3, 4]
-        await take(9)
-        assert order == [3, 4, 9]
+        async with turn("a"):
+            waiting = [asyncio.create_task(take(number)) for number in range(1_000)]
+            await asyncio.sleep(0)
+            for task in waiting[:-1]:
+                task.cancel()
+            await asyncio.sleep(0)
+            assert order == [3, 4]
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert order == [3, 4, 999]
 
     asyncio.run(main())
 

@@ -125,17 +125,26 @@ LINES = "\n".join(f"- {words(10)}" for _ in range(60))
 @pytest.mark.parametrize(
     ("task", "refined", "expected"),
     [
-        (TASK, (f"Research {{topic}}\n{LINES}", "Short"), (TASK.description, "Short")),
-        (TASK, ("Research {topic}", LINES), ("Research {topic}", "A report")),
+        (TASK, (f"Research {{topic}}\n{LINES}", "Short"), ("cut", "Short")),
+        (TASK, (f"Research {{topic}} {words(1000)}", "Short"), (TASK.description, "Short")),
+        (TASK, (f"{LINES}\nResearch {{topic}}", "Short"), (TASK.description, "Short")),
+        (TASK, ("Research {topic}", LINES), ("Research {topic}", "cut")),
+        (TASK, ("Research {topic}", words(1000)), ("Research {topic}", "A report")),
         (PlainTask(words(900)), (LINES, "Short"), (words(900), "Short")),
-        (PlainTask("d", "e"), (LINES, f"{LINES}\n- more"), ("d", "e")),
+        (PlainTask("d", "e"), (LINES, f"{LINES}\n- more"), ("cut", "cut")),
     ],
-    ids=range(4),
+    ids=range(7),
 )
-def test_a_refined_text_that_is_too_long_is_replaced_by_the_tasks_own(task, refined, expected):
+def test_a_long_refined_text_is_cut_at_a_line_or_replaced_by_the_task(task, refined, expected):
     cut = bounded(TaskReflection(*refined, ("one",), ("two",)), given(task, max_tokens=200))
-    assert (cut.refined_description, cut.refined_expected_output) == expected
-    assert (cut.observations, cut.suggestions) == (("one",), ("two",))
+    texts = (cut.refined_description, cut.refined_expected_output)
+    for text, whole, part in zip(texts, refined, expected, strict=True):
+        if part == "cut":
+            assert whole.startswith(f"{text}\n")
+            assert len(text) > 200
+        else:
+            assert text == part
+    assert size_of(cut, task) <= 200
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -277,19 +286,20 @@ def test_a_shorter_note_without_a_placeholder_is_not_used():
 
 
 @pytest.mark.parametrize(
-    ("script", "error", "message"),
+    ("script", "error", "message", "calls"),
     [
-        ("", OutputError, "None of the markers"),
-        (ModelError("the provider is down"), ModelError, "the provider is down"),
-        (reply("word " * 2), OutputError, "lost most of its content"),
+        ("I can't do that.", OutputError, "None of the markers", 1),
+        ("", OutputError, "None of the markers", 1),
+        (ModelError("the provider is down"), ModelError, "the provider is down", 1),
+        (reply("word " * 2), OutputError, "lost most of its content", 1),
     ],
 )
-def test_failures_are_raised(script, error, message):
+def test_failures_are_raised(script, error, message, calls):
     model = ScriptedModel([script])
     prior = TaskReflection("word " * 90, "e")
     with pytest.raises(error, match=message):
         reflected(model, replace(GIVEN, prior_reflection=prior))
-    assert len(model.requests) == 1
+    assert len(model.requests) == calls
 
 
 def test_a_truncated_reply_keeps_its_complete_items():
@@ -342,10 +352,13 @@ READ = Sections(
 )
 
 
+def test_the_documented_form_is_parsed():
+    assert sections_of(WHOLE) == READ
+
+
 @pytest.mark.parametrize(
     "reply",
     [
-        WHOLE,
         f"Here is my analysis:\n\n{WHOLE}",
         f"```\n{WHOLE}```",
         f"```markdown\n{WHOLE}\n```\nI hope this helps!",
@@ -368,9 +381,9 @@ READ = Sections(
         WHOLE + "- None\n- N/A.\n",
         WHOLE + "- Ask for dates\n",
     ],
-    ids=range(22),
+    ids=range(21),
 )
-def test_the_documented_form_and_variants_of_it_are_parsed(reply):
+def test_variants_of_the_form_are_parsed(reply):
     assert sections_of(reply) == READ
 
 
@@ -531,30 +544,6 @@ def test_a_reply_without_a_marker_is_an_error(reply):
     assert not reply or reply not in str(caught.value)
 
 
-def test_text_without_marker_words_stays_in_its_section():
-    for seed in range(50):
-        random = Random(seed)  # noqa: S311 (no secret)
-        signs = [
-            "-",
-            "*",
-            "#",
-            "\n",
-            "\r",
-            " ",
-            ":",
-            "`",
-            "~~~",
-            "REFINED",
-            "OBSERVATIONS",
-            "\u2028",
-            "\ud800",
-            "1.",
-        ]
-        for name in MARKERS:
-            noise = "".join(random.choice(signs) for _ in range(60)).replace("OBSERVATIONS:", "")
-            test_hostile_text_changes_no_other_section(f"x{noise}", name)
-
-
 def test_any_reply_with_a_marker_is_parsed():
     for seed in range(100):
         random = Random(seed)  # noqa: S311 (no secret)
@@ -645,6 +634,12 @@ def test_a_valid_reflection_of_a_custom_strategy_is_unchanged():
     task = PlainTask("Research {topic}", "A report")
     answer = TaskReflection.of_first_run("Research {topic} well", "A report", ["Custom analysis applied"], [])
     assert storable(answer, ReflectionInput(task, "out")) == answer
+
+
+def test_a_reflection_that_lost_a_placeholder_is_rejected():
+    subject = ReflectionInput(PlainTask("About {topic}"), "out")
+    with pytest.raises(OutputError, match="lost"):
+        storable(TaskReflection("About it", ""), subject)
 
 
 @pytest.mark.parametrize("answer", ["a text", None, {"refined_description": "d"}])

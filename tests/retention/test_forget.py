@@ -106,16 +106,12 @@ def check_remark(remark, run, how):
     assert [line[: len(remark or "")] for line in lines] == ([remark] if remark else [])
 
 
-@pytest.mark.parametrize("how", ["--check", "--yes"])
 @pytest.mark.parametrize(
-    ("users", "remark"),
+    ("users", "remark", "how"),
     [
-        (
-            ["one", "two"],
-            "The prompts of 2 later runs contain these lessons or notes: `redraft forget",
-        ),
-        (["one"], "The prompts of 1 later run contain these lessons or notes"),
-        (["pruned", "letter-quokka"], None),  # no such run stays
+        (["one", "two"], "The prompts of 2 later runs contain these lessons or notes: `redraft", "--yes"),
+        (["one"], "The prompts of 1 later run contain these lessons or notes", "--check"),
+        (["pruned", "letter-quokka"], None, "--yes"),  # no such run stays
     ],
 )
 def test_later_runs_with_the_erased_lessons_in_their_prompts_are_counted(project, users, remark, how):

@@ -1,12 +1,10 @@
 import asyncio
-import json
 
 import pytest
 
 from redraft.errors import ConfigError
-from redraft.stores.sqlite import MemoryStore
 from redraft.web.guard import HEADERS, LARGEST_BODY, MIN_TOKEN_LENGTH, Address, Guard, Keys
-from support.dashboards import TOKEN, guarded
+from support.dashboards import TOKEN
 
 HOST = "127.0.0.1:8765"
 ORIGIN = f"http://{HOST}"
@@ -237,10 +235,3 @@ def test_the_default_port_is_left_out_of_the_host():
 def test_a_weak_token_is_refused(token):
     with pytest.raises(ConfigError, match="at least 16"):
         Keys(token)
-
-
-def test_responses_are_not_cached():
-    client, _ = guarded(MemoryStore())
-    answer = client.get("/runs.json", headers=BEARER)
-    assert json.loads(answer.text)["runs"] == []
-    assert answer.headers["cache-control"] == "no-store"

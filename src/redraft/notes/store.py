@@ -556,33 +556,43 @@ def _method(store: Any, name: str) -> Callable[..., Any]:
 # Turns.
 
 
+class _Turn(Future[None]):
+    """The turn of a task, which ends with the task, or immediately if the task no longer waits for it."""
+
+    before: _Turn | None = None
+    """The turn for which the task waited to the end; None once it had its own."""
+
+
 @asynccontextmanager
 async def turn(name: str) -> AsyncGenerator[None]:
     """Let the tasks of all event loops and threads of the process take turns, in order, by name.
 
     Waiting blocks no thread, so the task whose turn it is always finds a free thread in the executor.
     """
-    own, loop = Future[None](), asyncio.get_running_loop()
+    own, loop = _Turn(), asyncio.get_running_loop()
     own.set_running_or_notify_cancel()  # so that cancelling the next task does not cancel this turn
     with _registry_lock:
         before, _latest[name] = _latest.get(name), own
 
-    def end(_: object = None) -> None:
+    def end(before: _Turn | None) -> None:
         if not own.done():
+            own.before = before
             own.set_result(None)
 
+    def on_end(ended: Future[None]) -> None:
+        if loop.is_closed():  # the task will never go on
+            end(cast("_Turn", ended).before)
+
     try:
-        if before is not None:
-            before.add_done_callback(lambda _: end() if loop.is_closed() else None)
+        while before is not None:
+            before.add_done_callback(on_end)
             await asyncio.wrap_future(before)
+            before = before.before
         yield
     finally:
-        if before is None or before.done():
-            end()
-        else:  # this task was cancelled while it waited
-            before.add_done_callback(end)
+        end(before)
 
 
-_latest: WeakValueDictionary[str, Future[None]] = WeakValueDictionary()
+_latest: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 """The last turn that was asked for by each name; nothing refers to it once it has ended."""
 _registry_lock = Lock()

@@ -477,19 +477,17 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff
 def bounded(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
     """Bound the reflection of any strategy on `subject`.
 
-    A blank refined text is replaced by the task's own, and so is one that has lost most of its content, or a
-    placeholder of the description; blank items are dropped. Beyond `subject.max_tokens`, observations are
-    dropped from the end, then suggestions, then refined texts are replaced by the task's own, the longer
-    first. Leaves a reflection within its bounds unchanged. Raises `OutputError` if nothing remains.
+    A blank refined text is replaced by the task's own, and blank items are dropped. Beyond
+    `subject.max_tokens` the note is cut: observations from the end, then suggestions, then whole lines of the
+    refined texts. A refined text that has lost most of its content, or a placeholder of the description, is
+    replaced by the task's own. Leaves a reflection within its bounds unchanged. Raises `OutputError` if
+    nothing remains.
     """
     reflection = without_losses(settled(reflection, subject), subject)
     task, most = subject.task, subject.max_tokens
     if size_of(reflection, task) <= most:
         return reflection
-    cut = replace(reflection, observations=(), suggestions=())
-    for refined in sorted(_refined(cut, subject), key=lambda text: len(text.text), reverse=True):
-        if size_of(cut, task) > most:
-            cut = replace(cut, **{refined.field: refined.own})
+    cut = _cut_texts(reflection, subject)
     cut = replace(cut, suggestions=_first_items(reflection.suggestions, most - size_of(cut, task)))
     return replace(cut, observations=_first_items(reflection.observations, most - size_of(cut, task)))
 
@@ -583,11 +581,38 @@ def _count_words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
+def _cut_texts(reflection: TaskReflection, subject: ReflectionInput) -> TaskReflection:
+    """Cut the refined texts until both together fit: the longer text first, to half the room or more.
+
+    If they don't fit, up to half the room is left for the lists. Returns a reflection without lists.
+    """
+    task, most = subject.task, subject.max_tokens
+    cut = replace(reflection, observations=(), suggestions=())
+    if (size := size_of(cut, task)) > most:
+        lists = replace(reflection, refined_description="", refined_expected_output="")
+        most = max(most // 2, most - size_of(lists, task))
+    for refined in sorted(_refined(cut, subject), key=lambda text: len(text.text), reverse=True):
+        if size <= most:
+            break
+        other = size_of(replace(cut, **{refined.field: ""}), task)
+        lines = refined.text.splitlines(keepends=True)
+        count = _fitting(lines, max(most - other, most // 2))
+        shorter = refined._replace(text="".join(lines[:count]).rstrip())
+        keeps = shorter.text and not shorter.loss()
+        cut = replace(cut, **{refined.field: shorter.text if keeps else refined.own})
+        size = size_of(cut, task)
+    return cut
+
+
 def _first_items(items: tuple[str, ...], room: int) -> tuple[str, ...]:
-    """The items, from the first, that fit into `room` tokens together."""
+    return items[: _fitting([f"- {item}\n" for item in items], room)]
+
+
+def _fitting(parts: list[str], room: int) -> int:
+    """How many parts, from the first, fit into `room` tokens together."""
     used = 0.0
-    for count, item in enumerate(items):
-        used += len(f"- {item}\n".encode("utf-8", "replace")) / BYTES_PER_TOKEN
+    for count, part in enumerate(parts):
+        used += len(part.encode("utf-8", "replace")) / BYTES_PER_TOKEN
         if used >= room:  # not equal, since estimates of the other parts round down by up to half a token
-            return items[:count]
-    return items
+            return count
+    return len(parts)

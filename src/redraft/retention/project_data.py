@@ -8,7 +8,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -152,11 +152,16 @@ class ProjectData:
 
     async def _survey(self, is_match: TextPredicate | None) -> Survey:
         survey = await survey_of(self._store, is_match)
-        async for queue, job in self._queued_jobs():
-            survey.ids.add(job.run_id)
-            survey.jobs[job.run_id] = job
-            if not isinstance(queue, StoreQueue) and is_match is not None and has_text(job.task, is_match):
-                survey.selected.add(job.run_id)
+        async with self._jobs() as (queue, jobs):
+            for job in jobs:
+                survey.ids.add(job.run_id)
+                survey.jobs[job.run_id] = job
+                if (
+                    not isinstance(queue, StoreQueue)
+                    and is_match is not None
+                    and has_text(job.task, is_match)
+                ):
+                    survey.selected.add(job.run_id)
         return survey
 
     async def _of_run(self, reference: str) -> Survey:
@@ -368,26 +373,23 @@ class ProjectData:
         locations = [place for name in networks for place in await cycle_storage.known_locations(name)]
         return list({id(place.store): place for place in locations if place.is_durable}.values())
 
-    async def _queued_jobs(self) -> AsyncGenerator[tuple[Queue, FleetJob]]:
-        """Yield the jobs of the project's fleet, with their queue."""
-        if (queue := await self._queue()) is None:
-            return
+    @asynccontextmanager
+    async def _jobs(self) -> AsyncGenerator[tuple[Queue | None, list[FleetJob]]]:
+        """Yield the queue of the project's fleet, if any, and its jobs."""
+        queue = await self._queue()
         try:
-            for job in await queue.find(STATES, limit=MOST_JOBS):
-                yield queue, job
+            yield queue, [] if queue is None else await queue.find(STATES, limit=MOST_JOBS)
         finally:
-            await queue.leave()
+            if queue is not None:
+                await queue.leave()
 
     async def _erase_jobs(self, runs: Collection[str], *, check: bool) -> int:
         """Delete the ended jobs of these runs in a queue outside the store; return the number of them."""
-        queue = await self._queue()
-        if queue is None or isinstance(queue, StoreQueue):  # jobs in the store are deleted as records
-            return 0
-        try:
-            jobs = [job for job in await queue.find(STATES, limit=MOST_JOBS) if job.run_id in runs]
-            return len(jobs) if check else sum([await queue.erase(job.run_id) for job in jobs])
-        finally:
-            await queue.leave()
+        async with self._jobs() as (queue, jobs):
+            if queue is None or isinstance(queue, StoreQueue):  # jobs in the store are deleted as records
+                return 0
+            own = [job.run_id for job in jobs if job.run_id in runs]
+            return len(own) if check else sum([await queue.erase(run_id) for run_id in own])
 
     async def _queue(self) -> Queue | None:
         """The queue of the project's fleet; None if it never had a fleet."""

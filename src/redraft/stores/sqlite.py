@@ -616,13 +616,12 @@ class SqliteFile:
             if check_regular(file):
                 with suppress(OSError):
                     file.chmod(S_IMODE(self._path.stat().st_mode))
-        uri = f"{self._path.as_uri()}?mode=rw"
-        connection = sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)
+        connection = _connect(self._path, self._wait)
         try:
             self._inode = _inode(self._path)
             connection.executescript(_SETTINGS)
             _tolerate_damage(connection)
-            if not self._is_current(connection):
+            if not self.is_current(connection):
                 with self.locked():
                     self._migrate(connection)
         except BaseException:
@@ -637,19 +636,14 @@ class SqliteFile:
         """
         if not check_regular(self._path):
             make_file(self._path)
-        uri = f"{self._path.absolute().as_uri()}?mode=rw"
-        with closing(sqlite3.connect(uri, timeout=self._wait, isolation_level=None, uri=True)) as connection:
+        with closing(_connect(self._path, self._wait)) as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             if application != APPLICATION_ID:
                 self._version(connection)
             source.backup(connection)
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
 
-    def check_is_ours(self, connection: sqlite3.Connection) -> None:
-        """Raise `StoreError` for a database of another program or of a newer Redraft."""
-        self._is_current(connection)
-
-    def _is_current(self, connection: sqlite3.Connection) -> bool:
+    def is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether the schema is current; raises `StoreError` if it is not ours, or newer."""
         version, newest = self._version(connection), len(MIGRATIONS)
         if version > newest:
@@ -672,7 +666,7 @@ class SqliteFile:
         )
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        if self._is_current(connection):
+        if self.is_current(connection):
             return  # another process was faster
         version = self._version(connection)
         if version == 0:
@@ -824,13 +818,19 @@ def _rename(path: Path, new: Path) -> None:
 def _connection_to(path: Path, wait: float = 0.0) -> Connection:
     """Connect to a database without migrating it; raises `StoreError` if it is not ours, or newer."""
     check_regular(path)
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=wait, uri=True)
+    connection = _connect(path, wait)
     try:
-        SqliteFile(path, wait).check_is_ours(connection)
+        SqliteFile(path, wait).is_current(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _connect(path: Path, wait: float) -> Connection:
+    """Connect to a database file, which must exist."""
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(uri, timeout=wait, isolation_level=None, uri=True)
 
 
 @contextmanager
