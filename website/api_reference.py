@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+import re
 from importlib import import_module
-from inspect import getdoc
+from inspect import cleandoc, getdoc, isclass, isfunction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import griffe
 
@@ -95,31 +95,20 @@ def public_names(package: str) -> list[str]:
 
 def docstring(package: str, name: str) -> str:
     """Return the docstring of a name of a package; empty if it has none."""
-    found = described(f"{package}.{name}").docstring
-    return found.value if found else ""
-
-
-def described(path: str) -> griffe.Object:
-    """Return what is at a dotted path in the source, behind all aliases."""
-    found = _source()[path]
-    return found.final_target if isinstance(found, griffe.Alias) else cast("griffe.Object", found)
-
-
-@cache
-def _source() -> griffe.ModulesCollection:
-    loader = griffe.GriffeLoader(search_paths=[SOURCE])
-    loader.load(FRONT)
-    loader.resolve_aliases()
-    return loader.modules_collection
+    value = getattr(import_module(package), name)
+    if isclass(value) or isfunction(value):
+        return cleandoc(value.__doc__ or "")
+    # Python does not keep the docstring of a type alias, which stands below it.
+    alias = re.compile(rf'^{name}: TypeAlias = [^"]+?\n"""(.+?)"""$', re.MULTILINE | re.DOTALL)
+    matches = (alias.search(path.read_text("utf-8")) for path in sorted(SOURCE.rglob("*.py")))
+    return next((match[1] for match in matches if match), "")
 
 
 def _home(package: str, name: str) -> str:
     """Return the package on whose page a name of `package` is described."""
-    path = described(f"{package}.{name}").path
-    for feature in PACKAGES[1:]:
-        if name in public_names(feature) and described(f"{feature}.{name}").path == path:
-            return feature
-    return FRONT
+    value = getattr(import_module(package), name)
+    features = (feature for feature in PACKAGES[1:] if name in public_names(feature))
+    return next((feature for feature in features if getattr(import_module(feature), name) is value), FRONT)
 
 
 class PublicSignatures(griffe.Extension):

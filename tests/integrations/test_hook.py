@@ -22,7 +22,7 @@ from redraft.integrations.hook_settings import HookOptions
 from redraft.lessons import Failure, Lessons
 from redraft.terminal.exits import ExitCode
 from redraft.types import PlainTask
-from support.coding_agents import CRITERIA, PROGRAM, ClaudeCode, Cursor, git, repository
+from support.coding_agents import CRITERIA, PROGRAM, ClaudeCode, Cursor, git, repository, run_alone
 from support.commands import redraft
 from support.counting_server import provider
 from support.pages import Page
@@ -863,30 +863,29 @@ def test_a_budget_that_does_not_allow_the_judge_blocks_nothing(project, model):
     assert "'Names the price.': " in stderr
 
 
-@pytest.mark.parametrize(("budget", "calls"), [("budget_usd = 0.00001", False), ("budget_usd = 0.01", True)])
-def test_a_judge_that_cannot_fit_is_not_called(budget, calls, project, monkeypatch):
-    monkeypatch.setenv("REDRAFT_MODEL", "openai-chat:gpt-4o-mini")
-    set_up(project, criteria=JUDGED, settings=f"[hook]\njudge = true\n{budget}\n")
+@pytest.mark.parametrize(
+    ("model", "usd", "calls", "says"),
+    [
+        (
+            "gpt-4o-mini",
+            0.00001,
+            False,
+            r"'Names the price\.': budget_usd=1e-05 left no room.*takes about \$0\.0",
+        ),
+        ("gpt-4o-mini", 0.01, True, ""),
+        ("my-own", 1.0, False, "The price of 'openai-chat:my-own' is not known"),
+    ],
+)
+def test_a_judge_that_cannot_fit_or_has_no_price_is_not_called(model, usd, calls, says, project, monkeypatch):
+    monkeypatch.setenv("REDRAFT_MODEL", f"openai-chat:{model}")
+    set_up(project, criteria=JUDGED, settings=f"[hook]\njudge = true\nbudget_usd = {usd:f}\n")
     edit(project, "x = 1\n" + "# word\n" * 300)()
     with provider(monkeypatch) as server:
         answer, stderr = stop()
         assert (len(server.limits) > 0) == calls
         assert server.usd <= 0.01
     assert "decision" not in answer
-    if not calls:
-        assert "'Names the price.': budget_usd=1e-05 left no room" in stderr
-        assert "it takes about $0.0" in stderr
-
-
-def test_a_model_without_a_price_is_refused_before_the_first_call(project, monkeypatch):
-    monkeypatch.setenv("REDRAFT_MODEL", "openai-chat:my-own")
-    set_up(project, criteria=JUDGED, settings="[hook]\njudge = true\nbudget_usd = 1.0\n")
-    edit(project, "x = 1\n")()
-    with provider(monkeypatch) as server:
-        answer, stderr = stop()
-        assert server.limits == []
-    assert "decision" not in answer
-    assert "The price of 'openai-chat:my-own' is not known" in stderr
+    assert re.search(says, stderr)
 
 
 def test_a_model_that_fails_blocks_nothing(project, model):
@@ -1159,52 +1158,20 @@ def test_what_is_remembered_is_the_persons_own(project):
 def test_a_check_loads_no_more_than_it_needs(project):
     """What a hook loads is what it costs; benchmarks/start.py measures it."""
     edit(project, "print(1)\n")()
-    code = (
-        "import sys; sys.argv = ['redraft', 'hook', 'stop', 'claude']\n"
-        "from redraft.__main__ import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'typer', 'rich', 'pydantic', 'sqlite3', 'redraft.loop.run', 'redraft.lessons'}\n"
-        "print(heavy & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=event("Stop"), capture_output=True, text=True, check=True
-    )
-    answer, loaded = done.stdout.splitlines()
-    assert (json.loads(answer)["decision"], loaded) == ("block", "set()")
+    answer, loaded = run_alone("stop", event("Stop"))
+    assert json.loads(answer)["decision"] == "block"
+    assert not loaded & {"typer", "rich", "pydantic", "sqlite3", "redraft.loop.run", "redraft.lessons"}
 
 
 def test_the_start_of_a_session_and_a_prompt_load_no_more_than_they_need(project):
-    async def teach():
-        lessons = Lessons(agent="coding-agent", embedder="none", model=None, auto=False)
-        told = (
-            "The tests failed.",
-            "An import was missing.",
-            "Nobody ran them.",
-            "Run them.",
-            "Run the tests.",
-        )
-        await lessons.record(Failure(*told), PlainTask("Change the offer.", task_type="coding"))
-        await lessons.aclose()
-
-    asyncio.run(teach())
-    code = (
-        "import sys; sys.argv = ['redraft', 'hook', 'start', 'claude']\n"
-        "from redraft.__main__ import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'typer', 'rich', 'pydantic_core', 'numpy', 'onnxruntime', 'redraft.lessons.error_forms',"
-        " 'redraft.models.provider', 'redraft.loop.run'}\n"
-        "print(heavy & set(sys.modules))"
-    )
-    prompt = event("UserPromptSubmit", prompt="Change the offer.")
+    recorded(DATES)
+    heavy = {"typer", "rich", "pydantic_core", "numpy", "onnxruntime", "redraft.loop.run"}
+    heavy |= {"redraft.lessons.error_forms", "redraft.models.provider"}
+    prompt = event("UserPromptSubmit", prompt=NO_TASK)
     for begun, told in ((event("SessionStart", source="startup"), True), (prompt, False)):
-        done = subprocess.run(
-            [sys.executable, "-c", code], input=begun, capture_output=True, text=True, check=True
-        )
-        *answer, loaded = done.stdout.splitlines()
-        assert ("Run the tests." in "".join(answer)) is told
-        assert loaded == "set()"
+        answer, loaded = run_alone("start", begun)
+        assert (DATES.do_differently in answer) is told
+        assert not loaded & heavy
 
 
 def test_the_defaults_are_what_the_page_says():

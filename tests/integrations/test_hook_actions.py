@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from redraft.integrations.hook_actions import (
 )
 from redraft.lessons import Failure, Lessons
 from redraft.types import PlainTask
-from support.coding_agents import PROGRAM, repository
+from support.coding_agents import PROGRAM, repository, run_alone
 from support.commands import redraft
 
 NOT_FOUND = "bash: pytest: command not found"
@@ -368,27 +366,10 @@ def test_a_session_loads_nothing_that_judges_or_learns_before_an_action(project)
     lesson(MAKE)
     event = {"session_id": "s", "cwd": str(project), "hook_event_name": "PreToolUse", "tool_name": "Bash"}
     event["tool_input"] = {"command": "make test"}
-    script = (
-        "import sys; sys.argv[1:] = ['hook', 'before', 'claude']\n"
-        "from redraft.__main__ import main\n"
-        "try: main()\n"
-        "finally: print(sorted(sys.modules), file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=json.dumps(event), capture_output=True, text=True, check=True
-    )
-    assert "make test-unit" in done.stdout
-    loaded = done.stderr
-    for module in (
-        "redraft.types",
-        "redraft.lessons",
-        "redraft.stores",
-        "asyncio",
-        "pydantic",
-        "numpy",
-        "typer",
-    ):
-        assert f"'{module}'" not in loaded, module
+    answer, loaded = run_alone("before", json.dumps(event))
+    assert "make test-unit" in answer
+    assert not loaded & {"asyncio", "pydantic", "numpy", "typer"}
+    assert not loaded & {"redraft.types", "redraft.lessons", "redraft.stores"}
 
 
 def test_an_earlier_install_goes_on_and_is_completed(project):

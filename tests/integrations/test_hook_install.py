@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -58,22 +59,23 @@ def entry(agent, command):
     return AGENTS[agent].entry(command, {})
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+TEXTS = [
+    ("", None),
+    (" \n", None),
+    ("null", None),
+    ("{}\n", None),
+    ('{"hooks": null}', None),
+    ("\ufeff", None),
+    ('{"a": 1}', {"a": 1}),
+    ('\ufeff{"a": null, "b": "größer"}', {"a": None, "b": "größer"}),
+    ('{"a": "\\ud83d"}', {"a": "\ud83d"}),
+    ('{\r\n "z": [1.0, 1e2, -5],\r\n "a": {"hooks": 1}\r\n}', {"z": [1.0, 100, -5], "a": {"hooks": 1}}),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("", None),
-        (" \n", None),
-        ("null", None),
-        ("{}\n", None),
-        ('{"hooks": null}', None),
-        ("\ufeff", None),
-        ('{"a": 1}', {"a": 1}),
-        ('\ufeff{"a": null, "b": "größer"}', {"a": None, "b": "größer"}),
-        ('{"a": "\\ud83d"}', {"a": "\ud83d"}),
-        ('{\r\n "z": [1.0, 1e2, -5],\r\n "a": {"hooks": 1}\r\n}', {"z": [1.0, 100, -5], "a": {"hooks": 1}}),
-    ],
-)  # fmt: skip
+    ("agent", "text", "left"), [(agent, *row) for agent, row in zip(cycle(AGENTS), TEXTS, strict=False)]
+)
 def test_keys_of_others_stay(folder, agent, text, left):
     file = folder / AGENTS[agent].file
     file.parent.mkdir()
@@ -122,15 +124,14 @@ def test_a_command_that_shares_an_entry_with_the_hook_stays(folder, agent):
         }
 
 
-@pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(
-    ("program", "recognised"),
+    ("agent", "program", "recognised"),
     [
-        ("python -m redraft", True),
-        (r"'C:\tools\redraft.exe'", True),
-        ('"/opt/my tools/redraft"', True),
-        ("./run", False),
-        ("redraft --debug", False),
+        ("claude", "python -m redraft", True),
+        ("codex", r"'C:\tools\redraft.exe'", True),
+        ("cursor", '"/opt/my tools/redraft"', True),
+        ("claude", "./run", False),
+        ("cursor", "redraft --debug", False),
     ],
 )
 def test_only_a_program_that_uninstall_recognises_is_installed(folder, agent, program, recognised):
@@ -329,11 +330,13 @@ def test_a_program_that_fails_blocks_no_agent(folder, agent):
     for does, code in PROGRAMS:
         program = program_that(folder, does)
         assert redraft("hook", "install", agent, "--program", str(program)).exit_code == 0
-        for entries in json.loads((folder / AGENTS[agent].file).read_text("utf-8"))["hooks"].values():
-            command = entries[0].get("command") or entries[0]["hooks"][0]["command"]
-            done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602 (as agents do)
-            assert (done.returncode, done.stdout) == (code != 0, "")
-            assert "broken" in done.stderr
+        hooks = json.loads((folder / AGENTS[agent].file).read_text("utf-8"))["hooks"]
+        entries = [entry for several in hooks.values() for entry in several]
+        commands = [entry.get("command") or entry["hooks"][0]["command"] for entry in entries]
+        assert all(command.endswith(FAILS_OPEN) for command in commands)
+        done = subprocess.run(commands[0], shell=True, capture_output=True, text=True, check=False)  # noqa: S602 (as agents do)
+        assert (done.returncode, done.stdout) == (code != 0, "")
+        assert "broken" in done.stderr
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -60,6 +60,19 @@ def _template(criteria):
     return template
 
 
+def run_alone(command, event):
+    """Run a hook of Claude Code in a process of its own; return its answer and the modules that it loaded."""
+    code = (
+        "import sys; sys.argv[1:1] = ['hook']\n"
+        "from redraft.__main__ import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", code, command, "claude"]
+    done = subprocess.run(words, input=event, capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
 @dataclass
 class Turn:
     """What came of a turn: the critiques that the agent got, and what the person was shown."""

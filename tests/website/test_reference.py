@@ -1,10 +1,11 @@
 """The API reference: every public name is on a page, with a docstring that says what it does."""
 
 import ast
+import inspect
 import re
+from importlib import import_module
 
-import pytest
-from api_reference import PACKAGES, described, docstring, public_names, reference_page
+from api_reference import PACKAGES, docstring, public_names, reference_page
 
 from support.pages import ROOT
 
@@ -29,17 +30,21 @@ def exporting_modules():
             )
 
 
-def documented_members(path):
-    """The methods and properties of a class that its users call, inherited ones included."""
-    found = described(path)
-    if not found.is_class:
-        return []
-    return [
-        member
-        for name, member in found.all_members.items()
-        if not name.startswith("_")
-        and (member.is_function or (member.is_attribute and "property" in member.labels))
-    ]
+def offered(path):
+    """The public name at a dotted path."""
+    package, _, name = path.rpartition(".")
+    return getattr(import_module(package), name)
+
+
+def members(path):
+    """The docstrings of methods and properties of a class that its users call, inherited ones included."""
+    kind = offered(path)
+    for name in dir(kind) if inspect.isclass(kind) else ():
+        member = inspect.getattr_static(kind, name)
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        is_own = inspect.isfunction(function) and function.__module__.startswith("redraft.")
+        if is_own and function.__name__ == name and not name.startswith("_"):
+            yield f"{path}.{name}", function.__doc__
 
 
 def test_every_module_that_lists_public_names_has_a_page():
@@ -47,19 +52,19 @@ def test_every_module_that_lists_public_names_has_a_page():
     assert set(exporting_modules()) - internal == set(PACKAGES)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_page_names_everything_that_its_package_offers(package):
-    page = reference_page(package)
-    assert [name for name in public_names(package) if f"[`{name}`](" not in page] == []
+def test_a_page_names_everything_that_its_package_offers():
+    for package in PACKAGES:
+        page = reference_page(package)
+        missing = [name for name in public_names(package) if f"[`{name}`](" not in page]
+        assert (package, missing) == (package, [])
 
 
 def test_a_name_is_described_once():
     pages = "\n".join(reference_page(package) for package in PACKAGES)
     directives = [path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)]
-    offered = {
-        (name, described(f"{package}.{name}").path) for package in PACKAGES for name in public_names(package)
-    }
-    assert sorted(directives) == sorted(name for name, _ in offered)
+    names = [(package, name) for package in PACKAGES for name in public_names(package)]
+    values = {(name, id(offered(f"{package}.{name}"))) for package, name in names}
+    assert sorted(directives) == sorted(name for name, _ in values)
 
 
 def test_a_public_name_has_a_docstring_that_says_what_it_is():
@@ -71,8 +76,9 @@ def test_a_public_name_has_a_docstring_that_says_what_it_is():
 
 
 def test_the_methods_of_a_public_class_have_docstrings():
-    members = [member for path in NAMES for member in documented_members(path)]
-    assert [member.path for member in members if not member.docstring] == []
+    documented = dict(member for path in NAMES for member in members(path))
+    assert len(documented) > 300
+    assert [path for path, text in documented.items() if not text] == []
 
 
 def test_docstrings_do_not_cite_other_documents_for_what_they_promise():
@@ -81,12 +87,16 @@ def test_docstrings_do_not_cite_other_documents_for_what_they_promise():
         re.IGNORECASE,
     )
 
-    def texts(thing):
-        if thing.docstring:
-            yield thing.path, thing.docstring.value
-        for member in thing.members.values():
-            if not member.is_alias:
-                yield from texts(member)
+    texts = {path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in SOURCE.rglob("*.py")}
+    modules = {name: ast.parse(text) for name, text in texts.items() if cited.search(text)}
+    found = [
+        name
+        for name, module in modules.items()
+        if any(cited.search(node.value.value) for node in ast.walk(module) if is_docstring(node))
+    ]
+    assert found == ["cycles/webhook.py"]  # Standard Webhooks is a specification
 
-    found = [path for path, text in texts(described("redraft")) if cited.search(text)]
-    assert found == ["redraft.cycles.webhook"]  # Standard Webhooks is a specification
+
+def is_docstring(node):
+    is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_constant and isinstance(node.value.value, str)

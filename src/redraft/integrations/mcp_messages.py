@@ -157,7 +157,7 @@ class DraftIssue(BaseModel):
         return cls(message=str(issue), criterion=issue.criterion, line=issue.line, path=issue.path)
 
 
-class Judgement(BaseModel):
+class ClientJudgement(BaseModel):
     """An evaluation without hidden criteria. A score of null is unknown, not zero."""
 
     satisfactory: bool | None = None
@@ -168,7 +168,7 @@ class Judgement(BaseModel):
 
 
 def _judged(evaluation: ReflectionEvaluation) -> dict[str, Any]:
-    """The fields of a `Judgement`."""
+    """The fields of a `ClientJudgement`."""
     visible = evaluation.for_writer()
     return {
         "satisfactory": evaluation.satisfactory,
@@ -179,7 +179,7 @@ def _judged(evaluation: ReflectionEvaluation) -> dict[str, Any]:
     }
 
 
-class DraftVerdict(Judgement):
+class DraftVerdict(ClientJudgement):
     """What a draft is worth."""
 
     status: Literal["finished", "running", "failed"]
@@ -315,7 +315,7 @@ class RunPage(BaseModel):
     )
 
 
-class JudgedVersion(Judgement):
+class JudgedVersion(ClientJudgement):
     """One version of a run, and its judgement."""
 
     version: int
