@@ -147,7 +147,7 @@ def add_item(items: dict[str, Item], item: Item, now: datetime) -> None:
 
     Its timestamp is raised to that of the last item if it is earlier, unless that is in the future.
     """
-    last = str(next(reversed(items.values()), {}).get("timestamp", ""))
+    last = str(items[next(reversed(items))].get("timestamp", "")) if items else ""
     is_ordered = item["timestamp"] >= last or last > latest_stamp(now)
     items[item["id"]] = item if is_ordered else {**item, "timestamp": last}
 
