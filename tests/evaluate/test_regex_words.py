@@ -45,6 +45,7 @@ WORDS = [
     # Dates and times.
     (r"^\d{4}-\d{2}-\d{2}$", "", "2026-03-01", "has the form YYYY-MM-DD"),
     (r"^[0-9]{4}/[0-9]{2}/[0-9]{2}$", "", "2026/03/01", "has the form YYYY/MM/DD"),
+    (r"^[\d.]{4}-\d\d$", "", "20.1-03", "consists of four digits or dots, a hyphen, and two digits"),
     (r"^(\d{4})-(\d{2})-(\d{2})$", "", "2026-03-01", "has the form YYYY-MM-DD"),
     (r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$", "", "2026-03-01", "has the form YYYY-MM-DD"),
     (r"^(19|20)\d\d-\d\d-\d\d$", "", "2026-03-01", "has the form YYYY-MM-DD"),

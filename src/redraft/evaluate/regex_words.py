@@ -687,7 +687,9 @@ _FORMS = (
 def _signs(piece: _Piece) -> str:
     """A sign for each character of a piece of digits or of fixed text, else the sign for another piece."""
     match piece:
-        case _Chars(noun, least, most) if noun.startswith(_DIGIT) and 0 < least == most <= MOST_DIGITS:
+        case _Chars(noun, least, most) if (
+            noun.startswith(_DIGIT) and " or " not in noun and 0 < least == most <= MOST_DIGITS
+        ):
             return _D * most
         case _Fixed((text,), is_optional=False):
             return text

@@ -37,7 +37,7 @@ LATEST_RUNS = 20
 
 
 async def tasks(request: PageRequest) -> dict[str, Any]:
-    """A page of the tasks with notes, the latest change first.
+    """A page of the tasks with notes, the newest first.
 
     `older` is the identity of the last task if there is another page.
     """
