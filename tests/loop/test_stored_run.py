@@ -487,6 +487,11 @@ def test_a_new_run_that_can_not_be_stored_still_runs(caplog):
     assert "The run is not stored" in caplog.text
 
 
+def test_resuming_from_an_unreadable_store_is_an_error():
+    with pytest.raises(StoreError, match="no database"):
+        asyncio.run(writer(keep=Broken()).run_as("x", "sky"))
+
+
 def test_a_record_of_a_newer_version_is_rejected():
     async def main():
         store = MemoryStore()

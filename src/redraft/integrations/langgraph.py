@@ -34,7 +34,6 @@ try:
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs] (it has types, but no marker)
 except ImportError as missing:
     raise MissingExtraError("A graph of LangGraph", "langgraph") from missing
-from redraft.loop.triggers import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -164,7 +163,7 @@ class GraphAdapter(AgentAdapter):
             place, sent_messages = checkpoint, [message]
         else:
             sent_messages = [*messages_from_dict(messages), message]
-        run_state = state_of(run)
+        run_state: RunState = run.state
         calls = GraphCalls(run_state, "generation" if run.attempt.number == 1 else "revision")
         final = FinalState({"messages": sent_messages}, place)
         try:

@@ -25,7 +25,6 @@ try:
     from pydantic_core import to_jsonable_python
 except ImportError as missing:
     raise MissingExtraError("An agent of the OpenAI Agents SDK", "openai-agents") from missing
-from redraft.loop.triggers import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -153,7 +152,7 @@ class OpenAIAdapter(AgentAdapter):
             agent = self._answering(run)
         items.append({"role": "user", "content": prompt})
         role = "generation" if run.attempt.number == 1 else "revision"
-        run_state = state_of(run)
+        run_state: RunState = run.state
         calls = ModelCalls(run_state, role, self.context, items, self.run_config)
         calls.limit_reply(agent, agent.instructions)
         try:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from math import isclose
 from threading import RLock
@@ -86,6 +87,13 @@ ABOUT_LIMITS = re.compile(
 )
 LEAST_ACCEPTED = 512
 """The lowest limit to retry after a refusal: below it, the refusal has another reason."""
+
+
+STATE = (
+    *("shortest", "longest", "dearest", "reported", "estimated_tokens", "exhausted", "refused", "cancelled"),
+    *("needed", "cut_off", "overlong", "is_out_of_revisions"),
+)
+"""The fields of a tally that decide on the next call besides the usage, or explain it."""
 
 
 @dataclass(slots=True)
@@ -224,22 +232,8 @@ class Tally:
 
     def state(self) -> dict[str, Any]:
         """What decides on the next call besides the usage, as JSON for the journal."""
-        return {
-            "budget": asdict(self.budget),
-            "shortest": dict(self.shortest),
-            "longest": dict(self.longest),
-            "dearest": dict(self.dearest),
-            "reported": dict(self.reported),
-            "unpriced": sorted(self.unpriced),
-            "estimated_tokens": self.estimated_tokens,
-            "exhausted": self.exhausted,
-            "refused": self.refused,
-            "cancelled": self.cancelled,
-            "needed": self.needed,
-            "cut_off": self.cut_off,
-            "overlong": self.overlong,
-            "is_out_of_revisions": self.is_out_of_revisions,
-        }
+        values = {name: copy(getattr(self, name)) for name in STATE}
+        return {"budget": asdict(self.budget), "unpriced": sorted(self.unpriced), **values}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of the run's earlier process, which may have had another budget.
@@ -319,20 +313,17 @@ class Tally:
                     detail += self._too_little()
             detail += self._exceeded()
             return Stop(reason, detail, {"used": used.cost_usd, option: budget.usd})
-        option, tokens, bound = options["tokens"], used.total_tokens, budget.tokens
+        tokens, bound, option = used.total_tokens, budget.tokens, options["tokens"]
         is_refused = self.exhausted is ConvergenceReason.TOKEN_BUDGET and not self.is_out_of_revisions
         if bound is not None and (tokens >= bound or is_refused):
             detail = f"{tokens:,} of {bound:,} tokens were used ({option})."
-            if tokens < bound:
-                detail += self._too_little()
-            detail += self._exceeded()
-            return Stop(reason, detail, {"used": tokens, option: bound})
-        option, bound = options["revision_tokens"], budget.revision_tokens or 0
-        tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
-        detail = f"Revisions used {tokens:,} of {bound:,} tokens ({option})."
-        if self.is_out_of_revisions:
-            detail += self._too_little()
-        detail += self._exceeded()
+            too_little = tokens < bound
+        else:
+            tokens = self.by_role.get("revision", NOTHING_USED).total_tokens
+            bound, option = budget.revision_tokens or 0, options["revision_tokens"]
+            detail = f"Revisions used {tokens:,} of {bound:,} tokens ({option})."
+            too_little = self.is_out_of_revisions
+        detail += (self._too_little() if too_little else "") + self._exceeded()
         return Stop(reason, detail, {"used": tokens, option: bound})
 
     def _too_little(self) -> str:
@@ -407,7 +398,7 @@ class StepBudget:
         self.used = NOTHING_USED
         """The usage of the step's finished calls, which are not in the tally yet."""
         self.known_usd = 0.0
-        self.under_way: set[Call] = set()
+        self.under_way: set[BoundedCall] = set()
         self.bound = asyncio.timeout(None)
         self.deadline: float | None = None
         self._ends_with_outer = False
@@ -415,7 +406,7 @@ class StepBudget:
         self._checks_until: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the clock; functions in threads make their calls in loops of their own."""
-        self._waiting: deque[tuple[Call, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[BoundedCall, asyncio.Future[None]]] = deque()
 
     @property
     def is_over(self) -> bool:
@@ -516,7 +507,7 @@ class StepBudget:
         if budget.usd is not None:
             yield ConvergenceReason.COST_BUDGET, budget.usd - tally.known_usd - self.known_usd, False
 
-    def others_under_way(self, call: Call) -> list[Call]:
+    def others_under_way(self, call: BoundedCall) -> list[BoundedCall]:
         """The calls that may end while a call waits."""
         return [other for other in self.under_way if other.loop not in call.blocked]
 
@@ -608,7 +599,7 @@ class StepBudget:
             budget = budget.outer
         return budget
 
-    async def admit(self, call: Call) -> None:
+    async def admit(self, call: BoundedCall) -> None:
         """Wait until a call fits, and reserve what it may use; raises `UnfinishedError` if it can't fit."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
@@ -636,7 +627,7 @@ class StepBudget:
                 self.under_way.discard(function)
                 self._wake()
 
-    def release(self, call: Call, usage: TokenUsage) -> None:
+    def release(self, call: BoundedCall, usage: TokenUsage) -> None:
         """Replace a call's reservation by its usage, and start the waiting calls that now fit."""
         self.under_way.discard(call)
         self.used += usage
@@ -835,7 +826,7 @@ class PricedModel(Protocol):
         ...
 
 
-class Call:
+class BoundedCall:
     """A call within a step's budget and the budgets around it: it reserves in each what it may use."""
 
     price: Price | None = None
@@ -880,7 +871,7 @@ class Call:
 
 
 @contextmanager
-def _ending_runs(inside: Sequence[Call]) -> Generator[None]:
+def _ending_runs(inside: Sequence[BoundedCall]) -> Generator[None]:
     """End or suspend the runs `inside` a budget that does not allow a call."""
     try:
         yield
@@ -890,7 +881,7 @@ def _ending_runs(inside: Sequence[Call]) -> Generator[None]:
         raise
 
 
-class BudgetedCall(Call):
+class BudgetedCall(BoundedCall):
     """A model call of a step; it is counted when it ends."""
 
     def __init__(
@@ -1088,7 +1079,7 @@ class BudgetedCall(Call):
                         raise level.step.refused(room, least)
 
 
-class FunctionCall(Call):
+class FunctionCall(BoundedCall):
     """A call of a function of the user whose result reports its usage, within a step's budget."""
 
     def __init__(self, step: StepBudget, kind: str, role: ModelRole) -> None:

@@ -13,7 +13,6 @@ from redraft._validation import named_error
 from redraft.errors import ChangedRunError, ModelError, RedraftError
 from redraft.evaluate.ask import add_usage, settle
 from redraft.loop.budget import usage_of_failure
-from redraft.loop.triggers import state_of
 from redraft.protocols import FRESH_TEMPERATURE
 from redraft.types import (
     NOT_JUDGED,
@@ -30,6 +29,7 @@ from redraft.types import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from redraft.loop.steps import Steps
     from redraft.protocols import Evaluator, Generator, ModelRole, RunContext
 
 R = TypeVar("R")
@@ -76,7 +76,7 @@ class Contest:
     def __init__(self, evaluate: Evaluator, run: RunContext) -> None:
         self.evaluate = evaluate
         self.run = run
-        self.state = state_of(run)
+        self.steps: Steps = run.state.steps
         self.count = 0
         self.candidates: list[Contender] = []
         self.repeats: list[Contender] = []
@@ -231,7 +231,7 @@ class Contest:
         self, name: str, returns: type[R], effect: Callable[[], Awaitable[R]], role: ModelRole
     ) -> R:
         """Carry out a part of the current step as a step of its own: recorded, retried, and in time."""
-        steps = self.state.steps
+        steps = self.steps
 
         def on_failure(name: str, error: Exception, wait: float | None) -> float | None:
             wait = steps.wait_before(name, error, wait)

@@ -161,16 +161,9 @@ class CriteriaReader:
         base: KeyPath = () if isinstance(value, list) else ("criteria",)
         entries = cast("dict[Any, Any]", {"criteria": value} if isinstance(value, list) else value)
         problems: list[str] = []
-        try:
-            fields = self.checked(entries, KEYS, ())
-        except ConfigError as error:
-            problems.append(str(error))
-            with collect_error(problems):
-                if isinstance(entries.get("criteria"), list):
-                    self._items(entries["criteria"], base)
-            raise ConfigError("\n".join(problems)) from None
+        fields = self.checked(entries, KEYS, (), problems)
         items = fields.get("criteria")
-        if items is None and not fields.get("task_type"):
+        if not problems and items is None and not fields.get("task_type"):
             self.fail((), "expected 'criteria', or a 'task_type' whose default criteria apply")
         task_type: str = fields.get("task_type", "")
         threshold: float = fields.get("threshold", DEFAULT_THRESHOLD)
@@ -274,13 +267,17 @@ class CriteriaReader:
         return self.folder / tests if is_test_file(tests) else tests
 
     def checked(
-        self, entries: dict[Any, Any], kinds: Mapping[str, type], key_path: KeyPath
+        self,
+        entries: dict[Any, Any],
+        kinds: Mapping[str, type],
+        key_path: KeyPath,
+        problems: list[str] | None = None,
     ) -> dict[str, Any]:
-        """Check keys and types; empty entries are left out."""
+        """Check keys and types; empty entries are left out. Mistakes are raised, or added to `problems`."""
         fields: dict[str, Any] = {}
-        problems: list[str] = []
+        found: list[str] = [] if problems is None else problems
         for key, value in entries.items():
-            with collect_error(problems):
+            with collect_error(found):
                 if key not in kinds:
                     self.fail((*key_path, key), f"unknown key {key!r}; {nearest(str(key), kinds)}")
                 if value is None:
@@ -290,8 +287,8 @@ class CriteriaReader:
                 if not fits or (isinstance(value, bool) and kind not in (bool, object)):
                     self.fail((*key_path, key), f"{key!r} must be {WORDS[kind]}, got {value!r}")
                 fields[key] = value
-        if problems:
-            raise ConfigError("\n".join(problems))
+        if found and problems is None:
+            raise ConfigError("\n".join(found))
         return fields
 
     def fail(self, key_path: KeyPath, what: str) -> NoReturn:

@@ -689,24 +689,21 @@ async def run_and_store(
             f"step must be a Journalled(store, run_id), or a function around one; got {step!r}."
         )
     judges, output_type = verbs.judges, verbs.output_type
-
-    def run_of(task: PlainTask) -> Run:
-        return Run(
-            pattern,
-            task,
-            verbs,
-            step,
-            origin.name,
-            advice=advice,
-            diagnostics=diagnostics,
-            on_token=on_token,
-            within=within,
-            journal=journal,
-            model=origin.model,
-            label=origin.label,
-        )
-
     journal = journal_in(step)
+    run_of = partial(
+        Run,
+        pattern,
+        verbs=verbs,
+        step=step,
+        name=origin.name,
+        advice=advice,
+        diagnostics=diagnostics,
+        on_token=on_token,
+        within=within,
+        journal=journal,
+        model=origin.model,
+        label=origin.label,
+    )
     with remembering_sources():
         if draft is not None and output_type is not None:
             draft = replace(draft, output=output_type.take(draft.output))

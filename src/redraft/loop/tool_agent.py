@@ -66,7 +66,7 @@ from redraft._validation import named_error
 from redraft.errors import ConfigError, ModelError, RedraftError, UnfinishedError, over_budget
 from redraft.loop.output_type import OutputType
 from redraft.loop.revise import answering
-from redraft.loop.triggers import RunState, note, state_of
+from redraft.loop.triggers import RunState, note
 from redraft.models.content import image_content
 from redraft.models.fallback import FallbackModel, providers_of
 from redraft.models.model_settings import with_settings
@@ -183,7 +183,7 @@ class ToolAgent:
         history = (
             list(self.history) if messages is None else ModelMessagesTypeAdapter.validate_python(messages)
         )
-        state = state_of(run)
+        state: RunState = run.state
         tolerant = self.provider is not None or state.triggers.error
         steps = AgentSteps(state, run, history, tolerant=tolerant, prompt_at=len(self.history))
         try:

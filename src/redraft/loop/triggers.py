@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from redraft._critique import render_critique
-from redraft._steps import Retry, answer, direct, step_context
+from redraft._steps import answer, step_context
 from redraft._texts import as_text, scored
 from redraft._validation import check_choice, check_count, check_flag, check_list, is_number, named_error
 from redraft.errors import ConfigError, UnfinishedError, over_budget
 from redraft.events import Reflected
-from redraft.loop.budget import NO_BUDGET, Tally
-from redraft.loop.steps import Steps
 from redraft.protocols import ChatRequest, Message
 from redraft.redact.log import logger
 from redraft.text.replies import fenced
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
     from redraft.loop.mistakes import MistakeAdvice
     from redraft.loop.pattern import ReflectionPattern
+    from redraft.loop.steps import Steps
     from redraft.protocols import ChatModel, Generator, ModelRole, Reviser, RunContext
     from redraft.types import Draft, Output, PlainTask, ReflectionEvaluation, ReflectionVersion
 
@@ -283,15 +282,6 @@ class RunState:
                 self.steps.tally.add("reflection", reflection.usage)
 
 
-def state_of(run: RunContext) -> RunState:
-    """The state of the current run; outside of a run, a state without budget or listener."""
-    if run.state is not None:
-        return run.state
-    state = RunState()
-    state.attach(Steps(direct, Tally(NO_BUDGET), Retry()), {})
-    return state
-
-
 def reflecting_generator(generate: Generator) -> Generator:
     """Wrap a generator to reflect first if a trigger fires; the reflection joins the critique."""
 
@@ -318,7 +308,7 @@ def reflecting_reviser(revise: Reviser) -> Reviser:
 
 async def _reflection(run: RunContext) -> Reflection | None:
     """Reflect on the versions so far on request, or if the last version scored much worse."""
-    versions, state = run.versions, state_of(run)
+    versions, state = run.versions, cast("RunState", run.state)
     if not versions:
         return None
     if reflection := state.before(run.iteration):
