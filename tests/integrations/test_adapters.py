@@ -177,7 +177,7 @@ def test_impossible_options_are_refused_before_anything_is_spent(shop_of):
         shop.reflecting("shop")
     with pytest.raises(ConfigError, match="its framework takes by itself"):
         reflecting(shop, reflect_on_error=True)
-    with pytest.raises(ConfigError, match="instructions of its own"):
+    with pytest.raises(ConfigError, match="has prompts of its own"):
         agent.variant(system_prompt="Be rude.")
     with pytest.raises(ConfigError, match="history must be a list"):
         agent.with_options(history="Hello.")

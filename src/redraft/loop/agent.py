@@ -425,11 +425,16 @@ class Agent(Generic[OutputT]):
     ) -> Self:
         """A copy of this agent with another system prompt, or with other criteria in its pattern.
 
-        Raises `ConfigError` for a system prompt if the agent wraps a Pydantic AI agent, which has its own.
+        Raises `ConfigError` for a system prompt if the agent is that of a framework, which has its own.
         """
         agent = copy(self)
         if system_prompt is not None:
-            agent._set_system_prompt(system_prompt)  # noqa: SLF001 (a copy of itself)
+            if isinstance(self, AdaptedAgent):
+                raise ConfigError(f"The agent {self.name!r} has prompts of its own; change them there.")
+            origin, adapter = replace(self._origin, system_prompt=system_prompt), self._tool_agent
+            if adapter is not None:
+                adapter = replace(cast("Any", adapter), system_prompt=system_prompt)
+            vars(agent).update(_system_prompt=system_prompt, _origin=origin, _tool_agent=adapter)
         if criteria is not None:
             agent._set_pattern(replace(self._pattern, quality_criteria=tuple(criteria)), self._lessons)  # noqa: SLF001 (a copy of itself)
         return agent
@@ -446,12 +451,6 @@ class Agent(Generic[OutputT]):
             )
         agent._set_pattern(agent._pattern, agent._lessons)
         return agent
-
-    def _set_system_prompt(self, system_prompt: str) -> None:
-        self._system_prompt = system_prompt
-        self._origin = replace(self._origin, system_prompt=system_prompt)
-        if self._tool_agent is not None:
-            self._tool_agent = self._tool_agent.with_system_prompt(system_prompt)
 
     def _set_pattern(self, pattern: ReflectionPattern | None, lessons: Advisor | None) -> None:
         if lessons is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redraft._critique import render_feedback, render_retry
 from redraft._validation import nearest
@@ -46,13 +46,6 @@ class AgentAdapter(Protocol):
         None if Redraft can't call the framework's models.
         """
         return None
-
-    def with_system_prompt(self, system_prompt: str) -> Self:
-        """A copy with another system prompt; raises `ConfigError` if the agent brings its own."""
-        raise ConfigError(
-            f"An agent of another framework has instructions of its own; change them there, not to "
-            f"{system_prompt[:40]!r}."
-        )
 
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once, for its final output with its usage and conversation.

@@ -167,12 +167,6 @@ class ToolAgent:
             return model
         return None if callable(model) else ProviderModel(model)
 
-    def with_system_prompt(self, system_prompt: str) -> Self:
-        """A copy with another system prompt; raises `ConfigError` if the agent brings its own."""
-        if self.provider is None:
-            raise ConfigError("An agent of Pydantic AI has instructions of its own; change them there.")
-        return replace(self, system_prompt=system_prompt)
-
     async def complete(self, prompt: str, messages: list[Any] | None, run: RunContext) -> Draft:
         """Run the agent once, for its final output with its usage and conversation.
 
