@@ -491,8 +491,10 @@ def _widths(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Iter
     """Limit the length of lines, if outputs have several."""
     if any(MEASURES["lines"](sample.text) < 2 for sample in good):  # noqa: PLR2004 (that is a limit of the text)
         return
-    longest = [[max(map(len, each.text.splitlines()), default=0) for each in side] for side in (bad, good)]
-    for bound in _bounds(*longest, hints, in_round_numbers=True):
+    wrong, right = (
+        [max(map(len, each.text.splitlines()), default=0) for each in side] for side in (bad, good)
+    )
+    for bound in _bounds(wrong, right, hints, in_round_numbers=True):
         if bound.kind == "at most" and bound.most is not None and bound.most < 1000:  # noqa: PLR2004 (what RE2 repeats)
             says = f"Has no line of more than {bound.most} characters."
             strength = hints.about("line", "width", "column", "wide") + bound.hints
@@ -827,8 +829,9 @@ def _words(bad: Sequence[Sample], good: Sequence[Sample], hints: Hints) -> Itera
     if len(chosen) > 1:
         edge = r"\b" if all(sample.text.isascii() for sample in samples) else ""
         pattern = rf"{edge}(?:{'|'.join(map(re.escape, chosen))}){edge}"
-        options, strength = {"flags": "i", "must_match": False}, min(2, sum(map(hints.quotes, chosen)))
-        yield _regex("none of several words", pattern, 8, strength, quotes=chosen, **options)
+        strength = min(2, sum(map(hints.quotes, chosen)))
+        kind, options = "none of several words", {"flags": "i", "must_match": False}
+        yield CheckDraft(kind, "regex", {"pattern": pattern, **options}, 8, strength, quotes=tuple(chosen))
 
 
 _MOST_WORDS = 8
