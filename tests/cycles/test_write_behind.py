@@ -259,7 +259,7 @@ async def test_nothing_is_written_once_another_process_runs_the_agent():
     store.is_away = True
     await write_behind.save(cycle(1, "mine"))
     record = await MemoryStore.get(store, LEASE, LEASE)
-    await MemoryStore.put(store, Record(LEASE, LEASE, {**record.data, "is_free": True}))
+    await MemoryStore.put_all(store, [Record(LEASE, LEASE, {**record.data, "is_free": True})])
     store.is_away = False
     other = Lease(store, "a")
     await other.acquire()

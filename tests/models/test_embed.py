@@ -557,5 +557,5 @@ WHERE_FLIGHT_IS = 6
 
 
 def test_scripted_embedder_needs_two_dimensions():
-    with pytest.raises(ConfigError, match="dimensions must be at least 2, got 1"):
+    with pytest.raises(ConfigError, match="dimensions must be a whole number of at least 2, got 1"):
         ScriptedEmbedder(1)

@@ -22,7 +22,6 @@ from redraft._telemetry import traced
 from redraft._validation import (
     check_count,
     check_flag,
-    check_function,
     check_functions,
     check_kind,
     check_name,
@@ -133,7 +132,6 @@ class CycleAgent:
     ) -> None:
         check_kind("spec", spec, AgentSpec, "an AgentSpec; for a file, use CycleAgent.from_file")
         check_name("network", network)
-        check_function("clock", clock)
         self.spec = spec
         self.network = network
         self.file = "" if source is None else str(Path(source.file).absolute())
