@@ -5,6 +5,8 @@ from datetime import date, timedelta
 import pytest
 
 from redraft.errors import ConfigError, LessonFileError
+from redraft.lessons import rules as rules_module
+from redraft.lessons.markdown import one_line
 from redraft.lessons.rules import LONGEST_RULE, Rules, key_of, refusal
 
 START = date(2026, 3, 1)
@@ -243,6 +245,17 @@ def test_edits_by_hand_are_read_and_preserved(tmp_path):
         "## Ideas",
     ):
         assert kept in left
+
+
+def test_a_rule_over_many_lines_is_read_once(tmp_path, monkeypatch):
+    path = place(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text("## Permanent\n- Greet the user\n" + "  and their friends\n" * 500)
+    read = []
+    monkeypatch.setattr(rules_module, "one_line", lambda text: read.append(text) or one_line(text))
+    [greeting] = rules_in(tmp_path).permanent()
+    assert greeting.text == "Greet the user" + " and their friends" * 500
+    assert len(read) < 5
 
 
 def test_a_rule_is_added_under_an_empty_heading(tmp_path):

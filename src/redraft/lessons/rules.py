@@ -237,20 +237,22 @@ class RulesFile:
     """
 
     def __init__(self, text: str, agent: str, today: date) -> None:
-        self._parts: list[_Part] = []
         lines = lines_of(text.rstrip("\n"))
         if not text.strip():
             lines = [f"# Rules of {one_line(agent)}"]
             for status, heading in HEADINGS.items():
                 lines += ["", f"## {heading}", "", _SAYS[status]]
-        status = None
+        status, is_rule = None, False
+        blocks: list[tuple[RuleStatus | None, list[str]]] = []
         for line in lines:
-            whole = line
+            if is_rule and _CONTINUED.match(line):
+                blocks[-1][1].append(line)
+                continue
             if line.startswith("#"):
                 status = _STATUSES.get(heading_in(line).rstrip(" :"))
-            elif self._parts and self._parts[-1].rule and _CONTINUED.match(line):
-                whole = f"{self._parts.pop().text}\n{line}"
-            self._parts.append(_Part.of(whole, status, today))
+            is_rule = status is not None and _ITEM.fullmatch(line) is not None
+            blocks.append((status, [line]))
+        self._parts = [_Part.of("\n".join(block), status, today) for status, block in blocks]
 
     @property
     def text(self) -> str:
@@ -277,8 +279,8 @@ class RulesFile:
         if last := [place for place in places if parts[place].rule]:
             parts.insert(last[-1] + 1, new)
         elif not places:
-            lines = ("", f"## {HEADINGS[rule.status]}", "", _SAYS[rule.status], "")
-            parts += [*(_Part(line, rule.status) for line in lines), new]
+            lines = (f"## {HEADINGS[rule.status]}", "", _SAYS[rule.status], "")
+            parts += [_Part("", None), *(_Part(line, rule.status) for line in lines), new]
         else:
             below = places[0] + 1
             while below < len(parts) and not parts[below].text.startswith("#"):
