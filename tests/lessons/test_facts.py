@@ -44,6 +44,8 @@ MERGED = [
     (TABLE, TABLE, TABLE, ""),
     (TABLE, "no two rows have the same cpy", f"{TABLE}; no two rows have the same cpy", ""),
     ("no two rows have the same cpy", "no two rows have the same n", "no two rows have the same cpy, n", ""),
+    ("needs the columns my id", "needs the columns my day", "needs the columns my id, my day", ""),
+    ("needs the arguments a", "needs the arguments A", "needs the arguments a, A", ""),
     ("has the columns mb", "has the columns cpy, mb", "has the columns mb, cpy", ""),
     ("has the columns mb", "a table with the columns cpy, mb", "a table with the columns cpy, mb", ""),
     (TABLE, "has the columns mb", TABLE, ""),

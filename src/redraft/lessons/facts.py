@@ -425,7 +425,8 @@ def _with_names(clauses: list[str], new: _NameList) -> tuple[list[str], list[str
             noted = {_bare(name): name for name in old.names}
             names = [name if " " in name else noted.get(_bare(name), name) for name in names]
         else:
-            more = [name for name in names if _bare(name) not in set(map(_bare, old.names))]
+            key = _bare if new.lead.startswith("has the ") else str  # only columns have types or units
+            more = [name for name in names if key(name) not in set(map(key, old.names))]
             remaining.append(old.with_names([*old.names, *more]))
             is_merged = True
     if is_merged:
