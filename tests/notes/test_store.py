@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -652,6 +653,31 @@ def test_turns_are_taken_in_order_and_those_of_cancelled_tasks_are_skipped():
             assert order == [3, 4]
         await asyncio.gather(*waiting, return_exceptions=True)
         assert order == [3, 4, 999]
+
+    asyncio.run(main())
+
+
+def test_a_turn_is_not_taken_early_after_cancelled_ones():
+    async def main():
+        held = False
+
+        async def take():
+            async with turn("a"):
+                assert not held
+
+        async with turn("a"):
+            held = True
+            for _ in range(2):
+                task = asyncio.create_task(take())
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+            del task
+            gc.collect()
+            last = asyncio.create_task(take())
+            await asyncio.sleep(0.01)
+            held = False
+        await last
 
     asyncio.run(main())
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
@@ -575,9 +575,14 @@ async def turn(name: str) -> AsyncGenerator[None]:
         before, _latest[name] = _latest.get(name), own
 
     def end(before: _Turn | None) -> None:
-        if not own.done():
-            own.before = before
-            own.set_result(None)
+        with _registry_lock:
+            while before is not None and before.done():
+                before = before.before
+            if before is not None and _latest.get(name) is own:
+                _latest[name] = before  # nothing else may refer to this turn
+            if not own.done():
+                own.before = before
+                own.set_result(None)
 
     def on_end(ended: Future[None]) -> None:
         if loop.is_closed():  # the task will never go on
@@ -595,4 +600,4 @@ async def turn(name: str) -> AsyncGenerator[None]:
 
 _latest: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 """The last turn that was asked for by each name; nothing refers to it once it has ended."""
-_registry_lock = Lock()
+_registry_lock = RLock()
