@@ -90,6 +90,20 @@ def test_an_exit_with_an_error_waits_for_background_reflections(tmp_path):
     assert notes_in(path) == 1
 
 
+def test_a_reflection_that_exits_ends_no_other_and_does_not_hold_up_the_exit(tmp_path):
+    path = tmp_path / "notes.db"
+    script = """
+def leave(given): sys.exit(3)
+async def main():
+    await ensemble(leave).run(wait_for_reflections=False)
+    await asyncio.sleep(0.3)
+    print((await ensemble(slow).run(wait_for_reflections=False)).output)
+asyncio.run(main())"""
+    done = run(script, path)
+    assert (done.returncode, done.stdout) == (0, "said\n")
+    assert notes_in(path) == 1
+
+
 @pytest.mark.parametrize("strategy", ["slow", "sluggish"])
 def test_an_interrupt_ends_the_wait_and_leaves_the_store_intact(strategy, tmp_path):
     path = tmp_path / "notes.db"

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -528,8 +529,9 @@ class Background:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                run = self._loop.run_forever
-                threading.Thread(target=run, name="redraft-background", daemon=True).start()
+                threading.Thread(
+                    target=_run_forever, args=(self._loop,), name="redraft-background", daemon=True
+                ).start()
             future = asyncio.run_coroutine_threadsafe(job, self._loop)
             self._jobs.add(future)
         future.add_done_callback(self._jobs.discard)
@@ -543,6 +545,12 @@ class Background:
         except KeyboardInterrupt:
             logger.warning("%d reflections were abandoned: the program was interrupted.", len(self._jobs))
             raise
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        with suppress(SystemExit):  # ends its job alone
+            loop.run_forever()
 
 
 def _call_at_exit(finish: Callable[[], None]) -> None:
