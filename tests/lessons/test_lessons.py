@@ -443,6 +443,7 @@ def test_content_must_match_the_outcome(tmp_path):
         ({"embedder": "nothing-like-it"}, "embedder"),
         ({"embedder": 5}, "embed"),
         ({"path": 5}, "path must be a path"),
+        ({"path": False}, "path must be a path"),
         ({"model": 5}, "model must be the name of a model.*, or a ChatModel; got 5"),
         ({"model": "opnai:gpt"}, "opnai"),
         ({"store": "x"}, "store must be True for the project's, False for none, or a Store, got 'x'"),

@@ -169,7 +169,7 @@ def documents_of(path: str | Path | None, store: Store | None) -> Documents:
 
     The folder `memory` is a setting of the project. Raises `ConfigError` for a `path` that is no path.
     """
-    if path:
+    if path is not None and path != "":  # False is no path either
         return LessonFiles(path)
     memory = project_folder() / load_settings().memory
     return LessonRecords(store, memory) if isinstance(store, SharedStore) else LessonFiles(memory)
