@@ -11,6 +11,7 @@ import pytest
 
 from redraft.errors import ConfigError, InvalidSchemaError
 from redraft.text.schema import Schema
+from support.http_server import serving
 
 PROFILE = {
     "type": "object",
@@ -472,6 +473,28 @@ def test_a_mistake_in_a_file_is_at_the_reference_and_names_the_file(folder, cont
     [(place, message)] = caught.value.problems
     assert place == ("properties", "a", "$ref")
     assert message.startswith(what)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        *(f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)),
+        *(f"https://json-schema.org/draft/{date}/schema" for date in ("2019-09", "2020-12")),
+    ],
+)
+def test_all_mistakes_of_a_schema_are_found_in_every_draft(draft):
+    properties = {"a": {"type": "strng"}, "b": {"pattern": "["}, "c": {"$ref": "#/definitions/d"}}
+    with pytest.raises(InvalidSchemaError) as caught:
+        Schema({"$schema": draft, "properties": properties, "required": "a"})
+    in_properties = {("properties", *place) for place in (("a", "type"), ("b", "pattern"), ("c", "$ref"))}
+    assert {place for place, _ in caught.value.problems} == {("required",), *in_properties}
+    assert any("did you mean 'string'?" in message for _, message in caught.value.problems)
+
+
+def test_a_draft_that_a_schema_names_is_not_fetched():
+    with serving({}) as server, pytest.raises(InvalidSchemaError):
+        Schema({"$schema": f"{server.url}/draft", "type": "strng"})
+    assert not server.requests
 
 
 @pytest.mark.parametrize(

@@ -725,6 +725,29 @@ def test_a_value_that_a_node_before_may_set_is_no_mistake(before):
     assert made.check({"topic": "tea"}).actions
 
 
+def test_an_action_of_your_own_in_place_of_a_built_in_action_may_set_any_key():
+    actions = {"own": own, "llm.call": lambda state, **params: {"titel": "x"}}
+    made = Workflow.from_text(
+        nodes(OF_TEXT + LATER), actions=actions, models={"gpt-4": ScriptedModel([])}, keep=False
+    )
+    assert made.check({"topic": "tea"}).actions
+
+
+@pytest.mark.parametrize(
+    "job", ["run: return variables.get('job')", "run: return variables.job, language: lua"]
+)
+def test_code_may_take_the_model_from_the_variables(job):
+    text = f"variables: {{job: {{model: m}}}}\nnodes: [{{name: a, {job}}}, {{name: b, uses: llm.call, with: {{prompt: x}}}}]"
+    assert Workflow.from_text(text, models={"m": ScriptedModel([])}, keep=False).check().actions
+
+
+def test_a_misspelled_action_may_set_the_model():
+    text = "nodes: [{name: a, uses: owm}, {name: b, uses: llm.call, with: {prompt: x}}]"
+    with pytest.raises(WorkflowError) as caught:
+        Workflow.from_text(text, actions={"own": own}, keep=False, strict=False).check()
+    assert [problem.node for problem in caught.value.problems] == ["a"]
+
+
 @pytest.mark.parametrize("read", ["error", "result", "success", "reflection_feedback", "reflection_best"])
 def test_what_a_loop_or_a_failure_sets_is_no_mistake(read):
     text = nodes(

@@ -187,7 +187,7 @@ def _problems_of(tree: SchemaTree) -> Iterator[tuple[Place, str]]:
     for part in tree.parts():
         if part.base not in checked:
             checked.add(part.base)
-            for inside, what in _mistakes(tree.documents[part.base]):
+            for inside, what in _mistakes(tree.documents[part.base], tree):
                 if part.base == ROOT:
                     yield inside, f"the schema is not valid: {what}"
                 else:
@@ -196,13 +196,15 @@ def _problems_of(tree: SchemaTree) -> Iterator[tuple[Place, str]]:
         yield from tree.wrong_references(part)
 
 
-def _mistakes(schema: dict[str, Any] | bool) -> list[tuple[Place, str]]:
+def _mistakes(schema: dict[str, Any] | bool, tree: SchemaTree) -> list[tuple[Place, str]]:
     """Violations of its meta-schema in a schema, each with its place."""
     import jsonschema_rs  # noqa: PLC0415 (loaded by now)
 
     draft = schema.get("$schema", DRAFT) if isinstance(schema, dict) else DRAFT
     try:
-        validator = jsonschema_rs.validator_for({"$ref": str(draft)}, validate_formats=True)
+        validator = jsonschema_rs.validator_for(
+            {"$schema": str(draft), "$ref": str(draft)}, validate_formats=True, retriever=tree.retrieve
+        )
     except ValueError:  # an unknown draft
         return []
     return [(tuple(error.instance_path), _wrong_with(error)) for error in validator.iter_errors(schema)]

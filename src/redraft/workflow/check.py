@@ -186,7 +186,7 @@ class _FileCheck:
         self.texts = {
             node.output or node.name
             for node in spec.nodes
-            if node.action != LOOP and node.map is None and _gives_text(node)
+            if node.action != LOOP and node.map is None and _gives_text(node, resources.actions)
         }
         """Keys of the state with the text of a model."""
 
@@ -747,21 +747,21 @@ def _may_set(key: str, node: Node, own: Container[str | None]) -> bool:
     is_loop = bool(get_close_matches(node.action or "", [LOOP], 1, 0.8))  # perhaps misspelled
     if node.map is not None or (node.output is not None and not is_loop):
         return False
-    if node.action in own or node.file is not None:
+    if node.run is None and (node.action in own or node.action not in BUILT_IN):
         return True
-    if key == MODEL:  # built-in actions never set it, nor does code that neither names it nor reads the state
-        return any(word in (node.run or "") for word in (MODEL, "state"))
-    return key in (*_set_inside(node), RESULT) if _gives_text(node) else True
+    if key == MODEL:  # built-in actions never set it, nor does code that neither names it nor reads values
+        return any(word in (node.run or "") for word in (MODEL, "state", "variables", "env"))
+    return key in (*_set_inside(node), RESULT) if _gives_text(node, own) else True
 
 
-def _gives_text(node: Node) -> bool:
+def _gives_text(node: Node, own: Container[str | None]) -> bool:
     """Whether the result of a node, or of each item of its `map`, is text that a model writes."""
-    call = node.with_
-    if node.action == LOOP:  # a corrector, or an evaluator that parses JSON, may make something else of it
+    call, action = node.with_, node.action
+    if action == LOOP:  # a corrector, or an evaluator that parses JSON, may make something else of it
         call, evaluator = ported.mapping(call.get("generator")), ported.mapping(call.get("evaluator"))
         may_change = "corrector" in node.with_ or evaluator.get("type") == SCHEMA
-        return not may_change and plain_name(str(call.get("action"))) == LLM_CALL and SCHEMA not in call
-    return node.action == LLM_CALL and SCHEMA not in call
+        action = None if may_change else plain_name(str(call.get("action")))
+    return action == LLM_CALL and action not in own and SCHEMA not in call
 
 
 def _set_inside(node: Node) -> Collection[str]:
