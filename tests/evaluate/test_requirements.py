@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, field_validator, model_validator
 
-from redraft import Issue, QualityCriterion, ReflectionEvaluation
+from redraft import ConfigError, Issue, QualityCriterion, ReflectionEvaluation
 from redraft.evaluate.panel import panel
 from redraft.evaluate.requirements import (
     RUBRIC,
@@ -509,6 +509,11 @@ def test_a_schema_that_refers_to_itself_is_stated_twice():
         'Each item of "of" is an object.',
         'The key "of" of each item of "of" holds a list.',
     ]
+
+
+def test_the_error_of_a_configuration_names_its_criterion():
+    with pytest.raises(ConfigError, match="Criterion 'check': calls must be a list"):
+        rubric_of([criterion("command", calls=[])])
 
 
 def test_equal_requirements_of_several_criteria_are_stated_once():

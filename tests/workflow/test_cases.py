@@ -210,12 +210,14 @@ UNKNOWN = {
     ),
     "a variable": ("env: {TON: warm}\n  expect: {}", "env: the workflow has no 'TON'; did you mean 'TONE'?"),
     "an action": ("expect: {}", "actions: the workflow has no 'http.request'"),
+    "a tool": ("tools: {pirce: 24}\n  expect: {}", "tools: no workflow file uses a tool 'pirce'"),
 }
 
 
 @pytest.mark.parametrize(("case", "problem"), UNKNOWN.values(), ids=UNKNOWN)
 def test_names_that_the_workflow_does_not_have_fail_a_case(run, case, problem):
-    text = "nodes:\n- {name: write, run: return 1}\n" if "actions" in problem else WORKFLOW
+    is_without = problem.startswith(("actions", "tools"))
+    text = "nodes:\n- {name: write, run: return 1}\n" if is_without else WORKFLOW
     [problems] = run(f"  {case}\n", workflow=text)
     assert problem in " ".join(problems)
 
@@ -286,6 +288,8 @@ def test_what_a_case_does_not_script_fails_it_even_if_the_workflow_goes_on(tmp_p
         ("cases:\n- {name: a, expect: {}}\n- {name: a, expect: {}}\n", 3, "there are two cases named 'a'"),
         (REPLIES % "{$eror: away}", 4, "unknown key '$eror'; did you mean '$error'?"),
         (REPLIES % "{$error: away, more: 1}", 4, "unknown key 'more'"),
+        (REPLIES % "{$error: away, $tool: a}", 4, "'$tool' can't be combined with '$error'"),
+        (REPLIES % "{$error: away, arguments: {}}", 4, "'arguments' can't be combined with '$error'"),
         (REPLIES % "{$tool: 5}", 4, "expected a string, got 5"),
         (REPLIES % "{$tool: a, arguments: [1]}", 4, "expected a mapping, got [1]"),
         (REPLIES.replace("  - ", "    m: [") % "{$tol: a}]", 4, "did you mean '$tool'?"),

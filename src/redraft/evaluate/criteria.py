@@ -301,9 +301,10 @@ def names_criterion(
         try:
             return read(criterion, *args, **kwargs)
         except ConfigError as error:
-            if str(error).startswith("Criterion "):
+            what = str(error)
+            if what.startswith("Criterion "):
                 raise
-            raise invalid(criterion, str(error)) from error
+            raise invalid(criterion, what if what.endswith((".", "?")) else f"{what}.") from error
 
     return named
 

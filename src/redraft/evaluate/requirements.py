@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 from redraft._pointers import path_of
 from redraft._texts import counted, limits_in_words, listed
 from redraft.evaluate.checks import function_of
-from redraft.evaluate.criteria import needs_model, required
+from redraft.evaluate.criteria import names_criterion, needs_model, required
 from redraft.evaluate.function_words import messages_in, messages_of
 from redraft.evaluate.regex_words import NUMBERS, as_json, phrase_of
 from redraft.types import COUNTS, Issue, in_one_line, unwrapped
@@ -244,6 +244,7 @@ def requirements_in(code: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_sentence(message.asked) for message in messages_in(code) if message.asked))
 
 
+@names_criterion
 def _of_command(criterion: QualityCriterion) -> list[Requirement]:
     from redraft.evaluate.command import runs_program  # noqa: PLC0415 (few criteria are commands)
     from redraft.evaluate.python_checks import read_calls, read_tests, tests_of  # noqa: PLC0415 (as above)

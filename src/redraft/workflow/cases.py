@@ -129,6 +129,11 @@ def _mistakes_in_case(case: WorkflowCase, at: int, source: CasesFile) -> Iterato
             keys = cast("dict[Any, Any]", reply) if isinstance(reply, dict) else dict[Any, Any]()
             if any(str(key).startswith("$") for key in keys):
                 yield from source.mistakes_in(SpecialReply, keys, (*path_of_list, index))
+                clashing = [key for key in (TOOL, "arguments") if key in keys and ERROR in keys]
+                yield from (
+                    ((*path_of_list, index, key), f"{key!r} can't be combined with {ERROR!r}")
+                    for key in clashing
+                )
     if case.expect.error is not None:
         for key in sorted(case.expect.model_fields_set & {"state", "outputs", "schema_", "nodes"}):
             name = key.rstrip("_")
@@ -257,6 +262,11 @@ def _unknown_names(case: WorkflowCase, workflow: Workflow) -> Iterator[str]:
         for name in used:
             if name not in defined:
                 yield f"{key}: the workflow has no {name!r}; {nearest(name, sorted(defined))}"
+    if not any(file.spec.mcp for file in files):  # a server may have any tools
+        texts = "".join(file.source.text for file in files)
+        yield from (
+            f"tools: no workflow file uses a tool {name!r}" for name in case.tools if name not in texts
+        )
 
 
 def _answer(answer: Any, missing: list[str], approval: Approval) -> HumanAnswer:
