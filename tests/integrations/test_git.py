@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from redraft.errors import ConfigError
 from redraft.integrations.git import WorkTree, project_in_work_tree
 from support.coding_agents import git, repository
 
@@ -329,6 +330,8 @@ def test_what_cannot_be_judged_is_named(tree, tmp_path_factory):
     assert "new file mode 120000" in changes.texts[""]
     assert "\n+print(4)\n" in changes.texts[""]
     assert "\n+print(5)\n" in changes.texts[""]
+    git(tree.folder, "rm", "--quiet", "--force", "lib")
+    assert "\n-Subproject commit " in tree.staged_diff().texts[""]
 
 
 def test_a_file_that_is_too_long_is_an_error_only_if_it_is_text(tree, monkeypatch):
@@ -348,6 +351,19 @@ def test_line_ends(tree):
     write(tree, "mac.py", AFTER.replace("\n", "\r"))
     write(tree, "new.py", AFTER.replace("\n", "\r"))
     assert tree.diff().texts[""].count("\n+print(2)") == 3
+
+
+def test_an_id_that_git_has_written_into_a_file_is_no_change(tree):
+    write(tree, ".gitattributes", "*.py ident\n")
+    write(tree, "id.py", f"# $Id$\n{BEFORE}")
+    commit(tree)
+    (tree.folder / "id.py").unlink()
+    git(tree.folder, "checkout", "id.py")
+    with (tree.folder / "id.py").open("a") as file:
+        file.write("print(2)\n")
+    assert "# $Id: " in (tree.folder / "id.py").read_text()
+    changed = [line for line in tree.diff().texts[""].splitlines() if line.startswith(("+", "-"))]
+    assert changed == ["--- a/id.py", "+++ b/id.py", "+print(2)"]
 
 
 def test_before_the_first_commit_and_in_a_subfolder(tmp_path):
@@ -383,6 +399,42 @@ def test_a_staged_file_whose_content_is_lost_hides_no_other(tree, damage):
             f"can't be read, so it was not judged: git did not read its content, the blob {blob}"
             in (changes.remarks[0])
         )
+
+
+@pytest.mark.parametrize("place", ["inside", "outside", "nowhere"])
+def test_a_folder_that_became_a_link_is_shown_as_deleted(tree, place, tmp_path_factory):
+    target = tmp_path_factory.mktemp("copy") if place == "outside" else tree.folder / place
+    for folder in (tree.folder / "z", *([] if place == "nowhere" else [target])):
+        folder.mkdir(exist_ok=True)
+        (folder / "a.py").write_bytes(b"a\r\n")
+    commit(tree)
+    (tree.folder / "z" / "a.py").unlink()
+    (tree.folder / "z").rmdir()
+    (tree.folder / "z").symlink_to(target)
+    text = tree.diff().texts[""]
+    assert "new file mode 120000" in text
+    assert "\n--- a/z/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n" in text
+    assert place == "nowhere" or (target / "a.py").read_bytes() == b"a\r\n"
+
+
+def test_a_large_file_that_was_replaced_or_deleted(tree, monkeypatch):
+    monkeypatch.setattr("redraft.integrations.git.MOST_BYTES", 100)
+    for name in ("b.bin", "c.bin"):
+        write(tree, name, bytes(range(256)))
+    write(tree, "d.py", AFTER)
+    commit(tree)
+    for name in ("b.bin", "d.py"):
+        (tree.folder / name).unlink()
+    write(tree, "c.bin", "text\n")
+    text = tree.diff().texts[""]
+    assert "Binary files a/b.bin and /dev/null differ" in text
+    assert "\n-print(2)\n" in text
+    assert "\n+text\n" in text
+    write(tree, "d.py", "x" * 200)
+    commit(tree)
+    (tree.folder / "d.py").unlink()
+    with pytest.raises(ConfigError, match=r"^The file 'd\.py' has more than 100 bytes"):
+        tree.diff()
 
 
 def test_deleted_files_are_shown(tree):

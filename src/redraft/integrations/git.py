@@ -10,11 +10,11 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, NamedTuple, cast
 
 from redraft.errors import ConfigError
 
@@ -228,8 +228,10 @@ class _Comparison:
 
     def _old(self, name: str, entry: _Entry, is_deleted: bool) -> str:
         """A text as it is in the commit. A NUL makes git report a binary file as deleted."""
+        if entry.mode == _SUBMODULE:
+            return f"Subproject commit {entry.blob}\n"
         try:
-            text = decoded(self._stored(name, entry, None if is_deleted else self.commit))
+            text = decoded(_check_size(self._stored(name, entry, None if is_deleted else self.commit), name))
         except OSError:
             text = None
         if text is None:
@@ -251,8 +253,8 @@ class _Comparison:
             return None
         except OSError as error:
             return self._remark(f"{quoted_name} can't be read, so it was not judged: {error.strerror}")
-        declared = "" if self.is_staged else self._attributes.get(name, {}).get("working-tree-encoding", "")
-        text = decoded(data, declared)
+        attributes = self._attributes.get(name, {})
+        text = decoded(data, "" if self.is_staged else attributes.get("working-tree-encoding", ""))
         if text is None:
             return self._remark(f"{quoted_name} is not text, so it was not judged")
         if text.is_guess:
@@ -260,7 +262,7 @@ class _Comparison:
                 f"{quoted_name} is not UTF-8 and declares no encoding; it was read as {text.encoding}"
             )
         _check_length(text.text, f"The file {quoted_name}")
-        return text
+        return replace(text, text=_IDENT.sub("$Id$", text.text)) if "ident" in attributes else text
 
     def _remark(self, text: str) -> None:
         self.remarks.append(text)
@@ -296,7 +298,10 @@ class _Comparison:
         return self._blobs[entry.blob]
 
     def _exists(self, name: str) -> bool:
-        return name in self._index if self.is_staged else os.path.lexists(self.tree.folder / name)
+        if self.is_staged:
+            return name in self._index
+        beyond_link = any((self.tree.folder / parent).is_symlink() for parent in Path(name).parents[:-1])
+        return not beyond_link and os.path.lexists(self.tree.folder / name)
 
     def _mode(self, name: str) -> str:
         """Git's mode of a file as it is now."""
@@ -317,23 +322,34 @@ class _Comparison:
         return {name: _Entry(values[0], values[column]) for name, values in fields.items()}
 
     def _read_blobs(self, entries: Mapping[str, _Entry]) -> dict[str, bytes]:
-        """The bytes of blobs, by id, without those that git did not read."""
+        """The bytes of blobs, by id, without those that git did not read; of large blobs, the beginning."""
         blobs: dict[str, bytes] = {}
         wanted = list(dict.fromkeys(entry.blob for entry in entries.values() if entry.mode != _SUBMODULE))
-        ids = "".join(f"{blob}\n" for blob in wanted).encode()
-        output = self.tree.run("cat-file", "--batch", stdin=ids).stdout if wanted else b""
-        start = 0
-        for blob in wanted:
-            end = output.find(b"\n", start)
-            if end < 0:  # git has failed at an earlier file
-                break
-            header, start = output[start:end].split(b" "), end + 1
-            if header[1] != b"blob":  # it is `missing`
-                continue
-            size = int(header[2])
-            if start + size < len(output):
-                blobs[blob] = output[start : start + size]
-            start += size + 1
+        with TemporaryFile() as ids:
+            ids.write("".join(f"{blob}\n" for blob in wanted).encode())
+            ids.seek(0)
+            with subprocess.Popen(  # noqa: S603 (git, with arguments of our own)
+                ["git", *_PLAIN_SETTINGS, "cat-file", "--batch"],  # noqa: S607 (the one that the person uses)
+                cwd=self.tree.folder,
+                env=_environment(),
+                stdin=ids,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            ) as process:
+                output = cast("IO[bytes]", process.stdout)
+                for blob in wanted:
+                    header = output.readline().split()
+                    if not header:  # git has failed at an earlier file
+                        break
+                    if len(header) != 3:  # noqa: PLR2004 (the id, the type and the size)
+                        continue
+                    size = int(header[2])
+                    data = output.read(min(size, MOST_BYTES + 1))
+                    left = size + 1 - len(data)
+                    while left and (skipped := output.read(min(left, MOST_BYTES))):
+                        left -= len(skipped)
+                    if not left:
+                        blobs[blob] = data
         return blobs
 
     def _read_attributes(self) -> dict[str, dict[str, str]]:
@@ -341,7 +357,7 @@ class _Comparison:
         names = "".join(f"{name}\0" for name in self.names).encode(errors="surrogateescape")
         if not names:
             return {}
-        output = self.tree.run("check-attr", "-z", "--stdin", "filter", "working-tree-encoding", stdin=names)
+        output = self.tree.run("check-attr", "-z", "--stdin", *_ATTRIBUTES, stdin=names)
         fields = output.stdout.decode(errors="surrogateescape").split("\0")
         attributes: dict[str, dict[str, str]] = {}
         for name, attribute, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
@@ -495,6 +511,9 @@ _PLAIN_SETTINGS = ("-c", "core.safecrlf=false", "-c", "core.fsmonitor=false")
 _COMPARE = ("-c", "core.quotePath=off", "diff", "--no-index", "--no-renames", "--no-prefix", "a", "b")
 _ONE_SIDED = re.compile(r"^(diff --git )(\"?)[ab]/(.*) \2[ab]/\3$", re.MULTILINE)
 """The header of a file, which `--no-prefix` gives the same folder twice if it is new or deleted."""
+_ATTRIBUTES = ("filter", "ident", "working-tree-encoding")
+_IDENT = re.compile(r"\$Id:[^$\n]*\$")
+"""What git writes into a file with the attribute `ident`, instead of $Id$."""
 _LINK, _PROGRAM, _SUBMODULE = "120000", "100755", "160000"
 """Modes of git."""
 
