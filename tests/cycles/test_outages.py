@@ -183,6 +183,19 @@ async def test_a_hanging_server_stops_no_cycle(server, place, caplog, monkeypatc
     assert "can't be reached" not in caplog.text
 
 
+async def test_a_hanging_server_does_not_hold_up_the_end(server, place):
+    storage = LongTermStorage(place.url)
+    agent = cycle_agent("monitor", storage)
+    await agent.run_cycle()
+    server.pause()
+    try:
+        async with asyncio.timeout(30):
+            await agent.aclose()
+    finally:
+        server.resume()
+    await storage.aclose()
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_learnings_of_an_outage_at_the_start_are_added_later(server, place, caplog, monkeypatch, hangs):
     storage = LongTermStorage(place.url)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from redraft._tasks import end_tasks
 from redraft.cycles.bus import AgentBus, Peers
 from redraft.cycles.egress import EGRESS, Egress
 from redraft.cycles.journal import (
@@ -36,6 +37,7 @@ from redraft.cycles.records import (
 )
 from redraft.cycles.reflect import apply_changes
 from redraft.cycles.storage import prune, register
+from redraft.cycles.write_behind import CLOSE_TIMEOUT
 from redraft.errors import ConfigError, LeaseError, StoreError
 from redraft.redact.log import logger
 from redraft.stores.base import Record
@@ -319,9 +321,12 @@ class Session:
         await self.outbox.aclose()
         self._obsolete += self.outbox.forget(None if self.unfinished is None else self.unfinished.id)
         self.steps.close()
-        if self._deleting is not None:
-            await asyncio.wait([self._deleting])
-        await self._clean_up()
+        with suppress(TimeoutError):  # a later process deletes the rest
+            async with asyncio.timeout(None if self.write_behind.answer_timeout is None else CLOSE_TIMEOUT):
+                if self._deleting is not None:
+                    await asyncio.wait([self._deleting])
+                await self._clean_up()
+        await end_tasks([self._deleting])
         await self.write_behind.aclose()
         if self.location.kind == "project":
             await self.location.store.aclose()

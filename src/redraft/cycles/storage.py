@@ -271,7 +271,8 @@ async def prune(location: AgentLocation, cycles: int) -> dict[str, int]:
     store, counts = location.store, {"cycles": 0, "mail": 0}
     newest = await store.find(CYCLE, newest_first=True, limit=1)
     first = cycle_prefix(listed_cycle(newest[0]).number - cycles + 1) if newest else ""
-    while old := [record for record in await store.find(CYCLE, limit=BATCH) if record.key < first]:
+    while (oldest := await store.find(CYCLE, limit=1)) and oldest[0].key < first:
+        old = [record for record in await store.find(CYCLE, limit=BATCH) if record.key < first]
         counts["cycles"] += len(old)
         await asyncio.gather(*(store.delete(CYCLE, record.key) for record in old))
     for kind in (FEEDBACK, MESSAGE):
