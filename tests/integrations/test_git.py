@@ -1,6 +1,7 @@
 """What changed in a work tree, whatever its files are encoded in and git is configured for."""
 
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -194,6 +195,16 @@ def test_no_setting_of_git_changes_the_diff(tree, monkeypatch):
     for name in ("GIT_EXTERNAL_DIFF", "GIT_LITERAL_PATHSPECS", "GIT_ICASE_PATHSPECS", "GIT_DIFF_OPTS"):
         monkeypatch.setenv(name, "1")
     assert tree.diff() == plain
+
+
+def test_git_gets_the_variables_that_it_needs_to_start(tree, tmp_path_factory, monkeypatch):
+    program = tmp_path_factory.mktemp("bin") / "git"
+    program.write_text(f'#!/bin/sh\n[ "$LIBRARIES" ] && exec {shutil.which("git")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("LIBRARIES", "here")
+    write(tree, "prices.py", AFTER)
+    assert "\n+print(2)\n" in tree.diff().texts[""]
 
 
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])

@@ -562,7 +562,7 @@ def _environment() -> dict[str, str]:
 def _environment_without_settings(folder: str) -> dict[str, str]:
     """The environment for git in a folder outside of all repositories."""
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        **{name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "XDG_"))},
         "HOME": folder,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",
