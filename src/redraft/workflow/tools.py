@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from redraft._calls import functions_in, in_daemon_thread
 from redraft._codec import describe_error
-from redraft._steps import direct, step_context, step_scope
+from redraft._steps import Retry, direct, step_context, step_scope
 from redraft._tasks import PATIENCE, end_tasks
 from redraft._validation import named_error, nearest
 from redraft.errors import ConfigError, MissingExtraError, UnfinishedError
+from redraft.loop.budget import NO_BUDGET, Tally
 from redraft.loop.output_type import output_type_of
+from redraft.loop.steps import Steps
+from redraft.loop.triggers import RunState
 from redraft.models.fallback import providers_of
 from redraft.models.provider import messages_of
 from redraft.protocols import Attempt, ChatRequest, Message, RunContext
@@ -301,7 +304,10 @@ async def answer_with_tools(
         history=messages_of(ChatRequest(tuple(earlier))),
         limits=UsageLimits(request_limit=call.max_steps),
     )
-    run = RunContext(PlainTask(last.content), "", attempt=Attempt(temperature=call.temperature))
+    state = RunState()  # outside of a run, without a budget of its own
+    state.attach(Steps(direct, Tally(NO_BUDGET), Retry()), {})
+    attempt = Attempt(temperature=call.temperature)
+    run = RunContext(PlainTask(last.content), "", attempt=attempt, state=state)
     content = json.dumps([[message.role, message.content] for message in messages] + list(call.tools or ()))
     step = _prefixed_step(step_context.get().step, sha256(content.encode()).hexdigest()[:8])
     with step_scope(step=step):
