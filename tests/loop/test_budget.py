@@ -823,3 +823,18 @@ def test_the_spent_budget_of_a_run_inside_a_function_is_an_error_of_the_function
     assert result.convergence_reason == "error"
     assert "UnfinishedError: budget_tokens=1 leaves 1 tokens" in result.stop.detail
     assert "budget" not in result.diagnostics
+
+
+def test_a_revision_by_a_function_is_none_of_the_run_around_it():
+    async def revise():
+        return Draft("text", TokenUsage(5, requests=1))
+
+    async def revise_twice():
+        around = StepBudget(Tally(Budget(revision_tokens=10)), "evaluate")
+        around.tally.add("revision", TokenUsage(10, requests=1))
+        step = StepBudget(Tally(NO_BUDGET, outer=around), "revise")
+        for _ in range(2):
+            await step.reported("revise", revise, is_revision=True)
+        return around.used.total_tokens
+
+    assert asyncio.run(revise_twice()) == 10

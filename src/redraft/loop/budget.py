@@ -1089,7 +1089,8 @@ class FunctionCall(BoundedCall):
         """Whether calls inside it are bounded and counted one by one, so that it reports nothing more."""
         self._used = NOTHING_USED
         if step.outer is not None:
-            self.outer = type(self)(step.outer, kind, role)
+            # It is no revision of the run around this one.
+            self.outer = type(self)(step.outer, kind, "generation")
 
     def reserve(self) -> bool:
         """Reserve what the dearest call so far has used, or everything; False if it has to wait."""
