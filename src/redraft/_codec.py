@@ -527,7 +527,7 @@ def from_record(kind: type[T], data: object) -> T:
     is imported: a class that a record names is only looked up, so a record cannot load code.
     """
     with _reading(kind, data):
-        return from_json(kind, _restore(data))
+        return from_json(kind, _walked(data, _restored))
 
 
 def read_only(kind: type[T], data: object) -> T:
@@ -592,10 +592,6 @@ def _plain_form(name: str, items: dict[str, Any]) -> Any:
     return without_tags(value)
 
 
-def _restore(data: object) -> Any:
-    return _walked(data, _restored)
-
-
 def _restored(name: str, items: dict[str, Any]) -> Any:
     if name == UNRESTORABLE:
         raise StoreError(
@@ -603,7 +599,7 @@ def _restored(name: str, items: dict[str, Any]) -> Any:
         )
     if "fields" in items:
         parts = {
-            part: {key: _restore(item) for key, item in cast("dict[str, Any]", attributes).items()}
+            part: {key: _walked(item, _restored) for key, item in cast("dict[str, Any]", attributes).items()}
             if isinstance(attributes, dict)
             else attributes
             for part, attributes in items.items()
@@ -613,15 +609,15 @@ def _restored(name: str, items: dict[str, Any]) -> Any:
     if name == "float":
         return float(str(value))
     if name == "object":
-        return {key: _restore(item) for key, item in value.items()}
+        return {key: _walked(item, _restored) for key, item in value.items()}
     if name == "pairs":
-        return {_restore(key): _restore(item) for key, item in value}
+        return {_walked(key, _restored): _walked(item, _restored) for key, item in value}
     if name in _BUILTINS:
-        return _rebuilt_builtin(name, _restore(value))
+        return _rebuilt_builtin(name, _walked(value, _restored))
     kind = _class_named(name)
     if _is_own(kind):
-        return from_json(kind, _restore(value))
-    return from_json(kind, value) if is_record(kind) else _rebuilt(kind, _restore(value))
+        return from_json(kind, _walked(value, _restored))
+    return from_json(kind, value) if is_record(kind) else _rebuilt(kind, _walked(value, _restored))
 
 
 def _rebuilt_builtin(name: str, parts: Any) -> Any:
