@@ -161,6 +161,15 @@ def test_an_issue_is_immutable(name):
         setattr(PLACED, name, "other")
 
 
+def test_a_subclass_of_issue_may_have_attributes():
+    class Rated(Issue):
+        severity = 0
+
+    issue = Rated("Too long.")
+    issue.severity = 2
+    assert issue.severity == 2
+
+
 def test_records_omit_unknown_fields_of_an_issue():
     assert to_record(Issue("a", line=3)) == {"message": "a", "line": 3}
     assert set(to_json(Issue("a", line=3))) == {"message", "criterion", "path", "line", "number"}

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from math import hypot
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, SupportsIndex, TypeAlias, cast
 
 from redraft._hints import attribute_hints, keyword_hints
 from redraft._validation import (
@@ -399,8 +399,10 @@ class Issue(str):
         put(issue, "number", number)
         return issue
 
-    def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError(f"an issue can't be changed, so {name!r} can't be set")
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ISSUE_FIELDS:
+            raise AttributeError(f"an issue can't be changed, so {name!r} can't be set")
+        super().__setattr__(name, value)
 
     @property
     def message(self) -> str:
