@@ -158,6 +158,11 @@ SAYS = [
     ("unknown variant `xl`: expected one of `s`, `m`, `l`", "variants: there are only s, m, l"),
     ('column l.mbr does not exist\nHINT: Perhaps you meant to reference the column "l.member".',
      "l: has the columns member"),
+    ("pkg requires pydantic>=2.5", "pydantic: version >=2.5 is required"),
+    ("DeprecationWarning: read_csv_old() is deprecated, use read_csv instead",
+     "read_csv: the name in place of read_csv_old"),
+    ("`datetime.utcnow` is deprecated; use `datetime.now`",
+     "datetime.now: the name in place of datetime.utcnow"),
 ]  # fmt: skip
 
 
