@@ -228,8 +228,9 @@ def check_kind(name: str, value: Any, kind: type[Any] | tuple[type[Any], ...], e
 def checked_path(name: str, value: Any) -> Path:
     """Convert a string or path; raises `ConfigError` for what can't be a path."""
     with suppress(TypeError, ValueError):  # a path of bytes, a NUL character, a lone surrogate
-        if b"\0" not in fsencode(Path(value)):
-            return Path(value)
+        path = Path(value)
+        if b"\0" not in fsencode(path):
+            return path
     raise ConfigError(f"{name} must be a path, got {repr_of(value)}.")
 
 

@@ -329,7 +329,7 @@ class _Comparison:
             ids.write("".join(f"{blob}\n" for blob in wanted).encode())
             ids.seek(0)
             with subprocess.Popen(  # noqa: S603 (git, with arguments of our own)
-                ["git", *_PLAIN_SETTINGS, "cat-file", "--batch"],  # noqa: S607 (the one that the person uses)
+                ["git", *_PLAIN_SETTINGS, "cat-file", "--batch"],  # noqa: S607 (the person's git, wherever it is)
                 cwd=self.tree.folder,
                 env=_environment(),
                 stdin=ids,
@@ -530,7 +530,7 @@ def _run(
 ) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(  # noqa: S603 (git, with arguments of our own)
-            ["git", *words],  # noqa: S607 (the one that the person uses)
+            ["git", *words],  # noqa: S607 (the person's git, wherever it is)
             cwd=folder,
             env=environment,
             input=stdin,

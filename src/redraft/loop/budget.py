@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -826,7 +827,7 @@ class PricedModel(Protocol):
         ...
 
 
-class BoundedCall:
+class BoundedCall(ABC):
     """A call within a step's budget and the budgets around it: it reserves in each what it may use."""
 
     price: Price | None = None
@@ -855,9 +856,9 @@ class BoundedCall:
             with _ending_runs(levels[:number]):
                 await level.step.admit(level)
 
+    @abstractmethod
     def reserve(self) -> bool:
         """Reserve in the step's budget; False if the call has to wait. Raises `UnfinishedError`."""
-        raise NotImplementedError
 
     def release(self, usage: TokenUsage) -> None:
         """Replace the reservations by the usage."""
